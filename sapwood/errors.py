@@ -8,6 +8,7 @@ SapwoodError
 │   ├── InvalidChildSpec     (ValueError)    a child spec or a supervisor option that cannot work
 │   ├── InvalidTool          (TypeError)     a function that cannot be offered to a model
 │   ├── DuplicateName        (ValueError)    a wire name, tool, middleware or child id used twice
+│   ├── MissingExtra         (ImportError)   a package that an optional part of Sapwood needs is not installed
 │   ├── WrongThread          (RuntimeError)  a ref or registry used outside the thread of its runtime
 │   └── NotRunningInside     (RuntimeError)  an attribute of an actor read before the runtime started it
 ├── ActorError: something about another actor
@@ -33,15 +34,17 @@ SapwoodError
 │   ├── FutureVersion        written by a newer Sapwood or newer code; refused unread
 │   ├── StaleEpoch           somebody else claimed the agent; the caller must stop
 │   ├── SequenceConflict     an append did not continue the journal where the caller thought
-│   └── CodecError           a value that cannot be written or a record that cannot be read
+│   ├── CodecError           a value that cannot be written or a record that cannot be read
+│   └── RecordCorrupt        a stored record of an agent cannot be read; its bytes are kept in quarantine
 ├── FileError
-│   ├── InvalidPath (ValueError), FileMissing, FileExists, VersionConflict, EditMismatch, QuotaExceeded,
-│   └── NotText, ReadOnly, BackendFailed
+│   ├── InvalidPath (ValueError), InvalidPattern (ValueError), PathDenied, FileMissing, FileExists,
+│   └── VersionConflict, EditMismatch, QuotaExceeded, NotText, ReadOnly, BackendFailed
 ├── ModelError: the model's provider
 │   ├── ModelUnavailable     connection, 5xx, overload, stalled or broken stream; worth a retry
 │   ├── RateLimited          429; carries retry_after
 │   ├── ModelRefused         4xx: the request itself is wrong; a retry cannot help
-│   └── ModelProtocolError   the provider answered something that is not its protocol
+│   ├── ModelProtocolError   the provider answered something that is not its protocol
+│   └── ScriptExhausted      a scripted model was called more often than its script has steps
 └── ToolError                raised by a tool to tell the model what went wrong
 ```
 
@@ -95,6 +98,16 @@ class DuplicateName(SapwoodError, ValueError):
         super().__init__(f"{kind} {name!r} is already taken by {holder!r}; choose another name")
         self.kind = kind
         self.name = name
+
+
+class MissingExtra(SapwoodError, ImportError):
+    """A package that an optional part of Sapwood needs is not installed; `extra` names what to install."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(f"{what} needs the package {package!r}: pip install 'sapwood[{extra}]'")
+        self.what = what
+        self.package = package
+        self.extra = extra
 
 
 class WrongThread(SapwoodError, RuntimeError):
@@ -345,6 +358,26 @@ class CodecError(PersistenceError):
         self.problem = problem
 
 
+class RecordCorrupt(PersistenceError):
+    """A stored record of an agent cannot be read, or is gone; nothing was changed and the agent may not start afresh.
+
+    The bytes were copied to the table `quarantine`, with the reason; the record itself stays where it was.
+
+    Attributes:
+        agent_id: The agent.
+        seq: Sequence number of the event, or of the snapshot.
+        source: `journal` or `snapshots`: the table.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, agent_id: str, seq: int, source: str, reason: str) -> None:
+        super().__init__(f"record {seq} of {agent_id!r} in {source}: {reason}; mend or remove it before the agent can run")
+        self.agent_id = agent_id
+        self.seq = seq
+        self.source = source
+        self.reason = reason
+
+
 # --- files ----------------------------------------------------------------------------------------
 
 
@@ -352,13 +385,26 @@ class FileError(SapwoodError):
     """Something about a file of a scoped filesystem; `path` is the path as it was given."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path!r}: {problem}")
+        shown = path if len(path) <= 200 else path[:200] + "..."
+        super().__init__(f"{shown!r}: {problem}")
         self.path = path
         self.problem = problem
 
 
 class InvalidPath(FileError, ValueError):
     """The path could leave its root, or is not a usable name."""
+
+
+class InvalidPattern(FileError, ValueError):
+    """A glob or a search pattern cannot be used; `path` holds the pattern."""
+
+
+class PathDenied(FileError):
+    """A deny rule of the filesystem forbids this path to every tool; `rule` is the rule."""
+
+    def __init__(self, path: str, rule: str) -> None:
+        super().__init__(path, f"is denied by the rule {rule!r}")
+        self.rule = rule
 
 
 class FileMissing(FileError):
@@ -370,16 +416,34 @@ class FileExists(FileError):
 
 
 class VersionConflict(FileError):
-    """The file changed since the version the caller read; `expected` and `found` are version numbers."""
+    """The file changed since the version the caller read; `found` is 0 if it is not there any more."""
 
     def __init__(self, path: str, expected: int, found: int) -> None:
-        super().__init__(path, f"is at version {found}, not {expected}; read it again before writing")
+        state = f"is at version {found}" if found else "does not exist"
+        super().__init__(path, f"{state}, but version {expected} was expected; read it again before changing it")
         self.expected = expected
         self.found = found
 
 
 class EditMismatch(FileError):
-    """The text to replace occurs not at all, or more often than once; nothing was changed."""
+    """The text to replace occurs not at all, or more often than once; nothing was changed.
+
+    Attributes:
+        count: How often it occurs.
+        lines: Lines where the first occurrences start, from 1; if it does not occur, lines that look alike.
+    """
+
+    def __init__(self, path: str, count: int, lines: Sequence[int]) -> None:
+        where = ", ".join(str(line) for line in lines)
+        if count:
+            problem = f"the text to replace occurs {count} times (at line {where}); include more of its surroundings"
+        elif lines:
+            problem = f"the text to replace does not occur; line {where} differs only in blanks or case: copy it exactly"
+        else:
+            problem = "the text to replace does not occur; read the file again and copy the text exactly"
+        super().__init__(path, problem)
+        self.count = count
+        self.lines = tuple(lines)
 
 
 class QuotaExceeded(FileError):
@@ -434,6 +498,16 @@ class ModelProtocolError(ModelError):
     """The provider answered something that is not its protocol, such as malformed JSON."""
 
     retryable = True
+
+
+class ScriptExhausted(ModelError):
+    """A scripted model was called once more than its script has steps; `script` names the script, if it has a name."""
+
+    def __init__(self, provider: str, script: str, steps: int) -> None:
+        which = f"the script {script}" if script else "the script"
+        super().__init__(provider, f"{which} has {steps} steps and was called once more: add a step, or `then=`")
+        self.script = script
+        self.steps = steps
 
 
 class ToolError(SapwoodError):

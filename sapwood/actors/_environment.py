@@ -29,6 +29,10 @@ class Environment(Protocol):
         """Seconds since 1970 UTC; for display and calendars only, may jump."""
         ...
 
+    def stopwatch(self) -> float:
+        """Seconds on a high-resolution clock for sharing out processor time; constant where time is simulated."""
+        ...
+
     def new_id(self, prefix: str = "") -> str:
         """Return a new unique id: `prefix` followed by 32 hex digits."""
         ...
@@ -59,6 +63,9 @@ class RealEnvironment:
 
     def wall(self) -> float:
         return time.time()
+
+    def stopwatch(self) -> float:
+        return time.perf_counter()
 
     def new_id(self, prefix: str = "") -> str:
         return prefix + uuid.uuid4().hex
@@ -94,6 +101,9 @@ class SimulatedEnvironment:
 
     def wall(self) -> float:
         return self.epoch + trio.current_time()
+
+    def stopwatch(self) -> float:
+        return 0.0
 
     def new_id(self, prefix: str = "") -> str:
         return f"{prefix}{self._ids.getrandbits(128):032x}"

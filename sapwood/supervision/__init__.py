@@ -1,1 +1,22 @@
-"""."""
+"""Supervision: trees of supervisors that start, restart and stop actors by OTP's rules."""
+
+from sapwood.supervision._backoff import Backoff as Backoff
+from sapwood.supervision._children import ChildCounts as ChildCounts
+from sapwood.supervision._children import ChildInfo as ChildInfo
+from sapwood.supervision._dynamic import DynamicSupervisor as DynamicSupervisor
+from sapwood.supervision._requests import SupervisorStatistics as SupervisorStatistics
+from sapwood.supervision._requests import count_children as count_children
+from sapwood.supervision._requests import delete_child as delete_child
+from sapwood.supervision._requests import get_child_spec as get_child_spec
+from sapwood.supervision._requests import restart_child as restart_child
+from sapwood.supervision._requests import start_child as start_child
+from sapwood.supervision._requests import supervisor_statistics as supervisor_statistics
+from sapwood.supervision._requests import terminate_child as terminate_child
+from sapwood.supervision._requests import which_children as which_children
+from sapwood.supervision._spec import AutoShutdown as AutoShutdown
+from sapwood.supervision._spec import ChildSpec as ChildSpec
+from sapwood.supervision._spec import Restart as Restart
+from sapwood.supervision._spec import Strategy as Strategy
+from sapwood.supervision._spec import child as child
+from sapwood.supervision._spec import supervisor as supervisor
+from sapwood.supervision._supervisor import Supervisor as Supervisor

@@ -1,0 +1,191 @@
+"""Telemetry: a synchronous stream of what the kernel and the supervisors do, for logs, metrics and tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import attrs
+
+from sapwood.actors._exits import ExitReason
+
+
+@attrs.frozen
+class Spawned:
+    """An actor has started: its `on_start` returned."""
+
+    actor: str
+    key: object
+    parent: str | None
+
+
+@attrs.frozen
+class Exited:
+    """An actor has ended; its key is free."""
+
+    actor: str
+    key: object
+    parent: str | None
+    reason: ExitReason
+
+
+@attrs.frozen
+class CrashReport:
+    """What was going on when an actor crashed (OTP P07, P08).
+
+    Attributes:
+        actor: The actor's label.
+        key: Its registry key, or None.
+        parent: Label of its supervisor, or None.
+        reason: The crash with its traceback text.
+        last_message: Type name of the message whose handler raised, or None if it was another callback.
+        state: The actor's state as its `format_state` shows it.
+        mailbox: Messages that were still waiting; they are dead letters now.
+        incarnation: How often its supervisor had started it, from 1.
+    """
+
+    actor: str
+    key: object
+    parent: str | None
+    reason: ExitReason
+    last_message: str | None
+    state: str
+    mailbox: int
+    incarnation: int
+
+
+@attrs.frozen
+class Restarted:
+    """A supervisor has started a child again."""
+
+    supervisor: str
+    child: str
+    reason: ExitReason
+    restarts_in_window: int
+
+
+@attrs.frozen
+class SupervisorReport:
+    """Something a supervisor has to report about a child (OTP P01).
+
+    Attributes:
+        supervisor: Label of the supervisor.
+        context: `start_error`, `child_terminated`, `shutdown_error` or `shutdown`.
+        reason: Exit reason of the child, or why the supervisor gives up.
+        offender: The child: its label, spec and settings.
+    """
+
+    supervisor: str
+    context: str
+    reason: object
+    offender: Any
+
+
+@attrs.frozen
+class ChildStuck:
+    """A child was killed and still runs after its grace; its supervisor waits for it (OTP Q03)."""
+
+    supervisor: str
+    child: str
+    waited: float
+
+
+@attrs.frozen
+class MailboxHighWater:
+    """An actor's mailbox has grown past its high-water mark."""
+
+    actor: str
+    length: int
+
+
+@attrs.frozen
+class DeadLetter:
+    """A message that nobody handled.
+
+    Attributes:
+        target: Label of the actor it was sent to.
+        key: That actor's key, or None.
+        message: The message itself.
+        sender: Label of the sending actor; None if it was sent from outside or is not known any more.
+        reason: `dead` (sent after its end), `unread` (waiting when it ended), `overflow` or `unhandled`.
+        at: Wall-clock time in seconds since 1970.
+    """
+
+    target: str
+    key: object
+    message: Any
+    sender: str | None
+    reason: str
+    at: float
+
+
+@attrs.frozen
+class LookupUnavailable:
+    """A registry lookup could not be answered."""
+
+    key: object
+    reason: str
+
+
+@attrs.frozen
+class ListenerFailed:
+    """A telemetry listener raised and was removed."""
+
+    listener: str
+    error: str
+
+
+TelemetryEvent: TypeAlias = (
+    Spawned
+    | Exited
+    | CrashReport
+    | Restarted
+    | SupervisorReport
+    | ChildStuck
+    | MailboxHighWater
+    | DeadLetter
+    | LookupUnavailable
+    | ListenerFailed
+)
+
+Listener: TypeAlias = Callable[[TelemetryEvent], None]
+
+
+class Telemetry:
+    """Passes events to listeners at once, in the order of subscription, in the task where they happen.
+
+    A listener must be quick and must not block. One that raises is removed, and `ListenerFailed` is told to the
+    others; it never harms what it listens to.
+
+    Attributes:
+        dead_letters: The last dead letters, oldest first; at most 1,000.
+        dead_letter_count: How many there have been.
+    """
+
+    def __init__(self, keep: int = 1_000) -> None:
+        self.listeners: list[Listener] = []
+        self.dead_letters: deque[DeadLetter] = deque(maxlen=keep)
+        self.dead_letter_count = 0
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Add a listener; return a function that removes it again."""
+        self.listeners.append(listener)
+
+        def unsubscribe() -> None:
+            if listener in self.listeners:
+                self.listeners.remove(listener)
+
+        return unsubscribe
+
+    def tell(self, event: TelemetryEvent) -> None:
+        """Pass one event on."""
+        if isinstance(event, DeadLetter):
+            self.dead_letters.append(event)
+            self.dead_letter_count += 1
+        for listener in tuple(self.listeners):
+            try:
+                listener(event)
+            except Exception as error:
+                self.listeners.remove(listener)
+                self.tell(ListenerFailed(repr(listener), f"{type(error).__name__}: {error}"))
