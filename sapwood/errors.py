@@ -6,6 +6,7 @@ SapwoodError
 │   ├── InvalidOption        (ValueError)    an option that does not exist, or a value out of its range
 │   ├── InvalidMessage       (TypeError)     something that is not a message was sent, or a declaration is wrong
 │   ├── InvalidChildSpec     (ValueError)    a child spec or a supervisor option that cannot work
+│   ├── InvalidKey           (TypeError)     a registry key that is no typed tuple
 │   ├── InvalidTool          (TypeError)     a function that cannot be offered to a model
 │   ├── DuplicateName        (ValueError)    a wire name, tool, middleware or child id used twice
 │   ├── MissingExtra         (ImportError)   a package that an optional part of Sapwood needs is not installed
@@ -28,6 +29,7 @@ SapwoodError
 ├── AlreadyRegistered        another live actor holds the key
 ├── RegistryUnavailable      the registry cannot tell; never the same as "not running"
 ├── RuntimeClosed            the runtime is stopping or has stopped
+├── RuntimeFailed            the root supervisor gave up, so the runtime has stopped by itself
 ├── PersistenceError
 │   ├── StoreUnavailable     the store cannot answer now (locked, read-only, full, closed); try again later
 │   ├── StoreCorrupt         the file is not a store, or is damaged
@@ -85,6 +87,15 @@ class InvalidChildSpec(SapwoodError, ValueError):
         self.field = field
         self.expected = expected
         self.got = got
+
+
+class InvalidKey(SapwoodError, TypeError):
+    """A registry key is no tuple of a kind and plain parts."""
+
+    def __init__(self, key: object, expected: str) -> None:
+        super().__init__(f"registry key: expected {expected}; got {key!r}")
+        self.key = key
+        self.expected = expected
 
 
 class InvalidTool(SapwoodError, TypeError):
@@ -286,6 +297,18 @@ class RegistryUnavailable(SapwoodError):
 
 class RuntimeClosed(SapwoodError):
     """The runtime is stopping or has stopped; nothing was done."""
+
+
+class RuntimeFailed(SapwoodError):
+    """The root supervisor gave up: restarting did not help, and everything has been stopped.
+
+    Attributes:
+        reason: Exit reason of the root supervisor.
+    """
+
+    def __init__(self, reason: ExitReason) -> None:
+        super().__init__(f"the runtime has stopped by itself: {reason}")
+        self.reason = reason
 
 
 # --- persistence ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import Context, copy_context
 from enum import IntEnum
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +69,15 @@ class Birth:
     kwargs: dict[str, Any] = attrs.field(factory=dict)
     key: object = None
     mailbox: MailboxOptions | None = None
+    title: str = ""
 
     @property
     def name(self) -> str:
-        return getattr(self.factory, "__name__", type(self.factory).__name__)
+        """Name of what makes it: a class, or a function; of a partial, what that calls."""
+        factory: Any = self.factory
+        while isinstance(factory, partial):
+            factory = factory.func
+        return getattr(factory, "__name__", type(factory).__name__)
 
 
 class Cell:

@@ -108,7 +108,9 @@ class ActorSystem:
     def label(self, birth: Birth) -> str:
         """Name a new incarnation for logs."""
         if birth.key is not None:
-            return f"{birth.name}({birth.key!r})"
+            return f"{birth.title or birth.name}({birth.key!r})"
+        if birth.title:
+            return birth.title
         self._labels[birth.name] += 1
         return f"{birth.name}#{self._labels[birth.name]}"
 

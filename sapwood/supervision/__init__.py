@@ -20,3 +20,5 @@ from sapwood.supervision._spec import Strategy as Strategy
 from sapwood.supervision._spec import child as child
 from sapwood.supervision._spec import supervisor as supervisor
 from sapwood.supervision._supervisor import Supervisor as Supervisor
+from sapwood.supervision._tree import TreeNode as TreeNode
+from sapwood.supervision._tree import supervision_tree as supervision_tree

@@ -15,7 +15,14 @@ from sapwood.actors import (
     notice,
     start,
 )
-from sapwood.errors import AlreadyRegistered, AlreadyStarted, ChildFailed, RegistryUnavailable, StartTimeout
+from sapwood.errors import (
+    AlreadyRegistered,
+    AlreadyStarted,
+    ChildFailed,
+    InvalidChildSpec,
+    RegistryUnavailable,
+    StartTimeout,
+)
 from sapwood.supervision._backoff import Intensity
 from sapwood.supervision._children import REPORTED, Child, ending
 from sapwood.supervision._spec import ChildSpec
@@ -44,6 +51,10 @@ class BaseSupervisor(Actor):
 
     def format_state(self) -> str:
         return f"intensity={self._intensity.restarts} in {self._intensity.period:g} s, restarts={self._restarts}"
+
+    def cells(self) -> list[Cell]:
+        """Return the cells of its running children, in start order."""
+        raise InvalidChildSpec("supervisor", "a subclass that knows its children", type(self).__name__)
 
     # --- starting one child -----------------------------------------------------------------------
 

@@ -69,6 +69,9 @@ class DynamicSupervisor(BaseSupervisor):
     async def on_stop(self, reason: ExitReason) -> None:
         await self._stop_all()
 
+    def cells(self) -> list[Cell]:
+        return [child.cell for child in self._children.values() if child.cell is not None]
+
     async def _stop_all(self) -> None:
         running = [child for child in self._children.values() if child.cell is not None]
         for child in self._children.values():

@@ -112,9 +112,9 @@ def child(
         inner = cast("partial[Any]", start).func
         supervises = isinstance(inner, type) and issubclass(inner, Actor) and inner.__supervises__
     if inspect.iscoroutinefunction(start):
-        birth = Birth(FunctionActor, (start, args), {}, key, mailbox)
+        birth = Birth(FunctionActor, (start, args), {}, key, mailbox, title=id or start.__name__)
     else:
-        birth = Birth(start, args, {}, key, mailbox)
+        birth = Birth(start, args, {}, key, mailbox, title=id or "")
     return ChildSpec(
         id=id if id is not None else _default_id(start, key),
         birth=birth,

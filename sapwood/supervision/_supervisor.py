@@ -102,6 +102,9 @@ class Supervisor(BaseSupervisor):
     async def on_stop(self, reason: ExitReason) -> None:
         await self._stop_all()
 
+    def cells(self) -> list[Cell]:
+        return [child.cell for child in self._children.values() if child.cell is not None]
+
     async def _stop_all(self) -> None:
         for child in reversed(tuple(self._children.values())):
             await self._stop_child(child)
