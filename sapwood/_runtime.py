@@ -14,9 +14,11 @@ import trio
 
 from sapwood._signals import SignalWatch
 from sapwood.actors import ActorSystem, Environment, ExitReason, RealEnvironment, Ref, Telemetry, open_system
+from sapwood.agents import Services, Sessions
 from sapwood.errors import InvalidOption, RuntimeFailed, StartError, StoreUnavailable
-from sapwood.persistence import Journal, Store, open_store
-from sapwood.registry import Key, Registry, Running, Unavailable, registry_children
+from sapwood.files import FileBackend, FileService, Scope, SQLiteBackend
+from sapwood.persistence import Journal, SnapshotPolicy, Store, open_store
+from sapwood.registry import Key, LocalBackend, Registry, Running, Unavailable
 from sapwood.supervision import (
     ChildSpec,
     DynamicSupervisor,
@@ -52,8 +54,13 @@ class Runtime:
         self._store: Store | None = None
         self._root: Ref | None = None
         self._stopping = False
-        self.registry = Registry(system.telemetry, options.partitions)
-        self.registry.home = partial(self._home, "agents")
+        self._backend = LocalBackend(options.partitions)
+        self.registry = Registry(system, self._backend, home=partial(self._home, "agents"))
+        self.files = FileService(self.registry, partial(self._home, "filesystems"), self._default_backend)
+        services = Services(lambda: self.journal, self.files, system.environment.new_id("owner_"), SnapshotPolicy())
+        self.sessions = Sessions(
+            self.registry, partial(self._home, "agents"), services, system.environment, system.telemetry
+        )
 
     @property
     def system(self) -> ActorSystem:
@@ -148,6 +155,9 @@ class Runtime:
         """Return the actor that holds a key, or start it next to the agents; see `Registry.get_or_start`."""
         return await self.registry.get_or_start(key, spec)
 
+    def _default_backend(self, scope: Scope) -> FileBackend:
+        return SQLiteBackend(self.store, scope, self.environment)
+
     # --- for the tree -----------------------------------------------------------------------------
 
     def _home(self, name: str) -> Ref | None:
@@ -188,7 +198,7 @@ class Runtime:
         options = self._options
         budget = {"restarts": options.restarts, "period": options.period}
         core = [
-            *registry_children(self.registry, options.partitions, **budget),  # type: ignore[arg-type]
+            *self._backend.children(restarts=options.restarts, period=options.period),
             child(partial(Home, self, "agents", **budget), id="agents", restart="permanent"),
             child(partial(Home, self, "filesystems", **budget), id="filesystems"),
         ]

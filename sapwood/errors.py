@@ -47,6 +47,7 @@ SapwoodError
 │   ├── ModelRefused         4xx: the request itself is wrong; a retry cannot help
 │   ├── ModelProtocolError   the provider answered something that is not its protocol
 │   └── ScriptExhausted      a scripted model was called more often than its script has steps
+├── SubscriptionLagged       a reader of events was cut off because it was too slow
 └── ToolError                raised by a tool to tell the model what went wrong
 ```
 
@@ -531,6 +532,20 @@ class ScriptExhausted(ModelError):
         super().__init__(provider, f"{which} has {steps} steps and was called once more: add a step, or `then=`")
         self.script = script
         self.steps = steps
+
+
+class SubscriptionLagged(SapwoodError):
+    """A reader of events was so slow that it was cut off; subscribe again to go on.
+
+    Attributes:
+        agent_id: The agent.
+        seq: Number of the agent's last event.
+    """
+
+    def __init__(self, agent_id: str, seq: int) -> None:
+        super().__init__(f"this reader of the events of {agent_id!r} fell too far behind (at {seq}); subscribe again")
+        self.agent_id = agent_id
+        self.seq = seq
 
 
 class ToolError(SapwoodError):

@@ -4,8 +4,13 @@ from sapwood.actors._actor import Actor as Actor
 from sapwood.actors._actor import Continue as Continue
 from sapwood.actors._actor import Ignore as Ignore
 from sapwood.actors._actor import Refuse as Refuse
+from sapwood.actors._actor import Started as Started
+from sapwood.actors._actor import StartResult as StartResult
 from sapwood.actors._asks import Failure as Failure
 from sapwood.actors._asks import Reply as Reply
+from sapwood.actors._asks import blocked_actor as blocked_actor
+from sapwood.actors._asks import check_branch as check_branch
+from sapwood.actors._asks import current_actor as current_actor
 from sapwood.actors._cell import Birth as Birth
 from sapwood.actors._cell import Cell as Cell
 from sapwood.actors._environment import Environment as Environment
@@ -26,6 +31,7 @@ from sapwood.actors._messages import Monitor as Monitor
 from sapwood.actors._messages import Priority as Priority
 from sapwood.actors._messages import Request as Request
 from sapwood.actors._messages import TaskDone as TaskDone
+from sapwood.actors._messages import check_message as check_message
 from sapwood.actors._messages import message as message
 from sapwood.actors._messages import notice as notice
 from sapwood.actors._ref import ActorStatistics as ActorStatistics

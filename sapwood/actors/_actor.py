@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import attrs
 
@@ -42,6 +42,19 @@ class Refuse:
 
 
 @attrs.frozen
+class Started:
+    """Returned by `on_start`: start is done, and `info` goes to the caller of `start_child`, unchanged (OTP A14).
+
+    Attributes:
+        info: Anything; nobody else looks at it, and a restart drops it.
+        then: What `on_start` would have returned otherwise.
+    """
+
+    info: Any
+    then: Continue | None = None
+
+
+@attrs.frozen
 class Kind:
     """What the kernel must know of an actor class before it runs one."""
 
@@ -50,6 +63,10 @@ class Kind:
     has_on_stop: bool
     stops_slowly: bool
     continues_slowly: bool
+
+
+StartResult: TypeAlias = Started | Continue | Ignore | Refuse | None
+"""What `on_start` may return."""
 
 
 class Actor:
@@ -94,7 +111,7 @@ class Actor:
 
     # --- hooks ------------------------------------------------------------------------------------
 
-    def on_start(self) -> Continue | Ignore | Refuse | None | Awaitable[Continue | Ignore | Refuse | None]:
+    def on_start(self) -> StartResult | Awaitable[StartResult]:
         """Prepare; runs once, before the first message, with the key claimed already (OTP K01).
 
         The starter waits for it. An exception makes the start fail. Default: nothing.
@@ -120,6 +137,9 @@ class Actor:
         the actor owns still run and are cancelled afterwards.
         """
         return None
+
+    async def _stop_children(self) -> None:
+        """End what this actor supervises; the kernel calls it last of all, also when the start failed."""
 
     def get_state(self) -> dict[str, Any]:
         """Return what `Ref.get_state` shows. Default: a copy of the attributes."""

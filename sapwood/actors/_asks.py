@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -13,6 +14,7 @@ from sapwood.errors import AskCycle, AskTimeout
 if TYPE_CHECKING:
     from sapwood.actors._cell import Cell
     from sapwood.actors._deadlines import Deadline
+    from sapwood.actors._ref import Ref
 
 T = TypeVar("T")
 
@@ -108,6 +110,39 @@ class Ask:
                 self.deadline = None
             if caller is not None and caller.asking is not None:
                 caller.asking.remove(self.target)
+
+
+def current_actor() -> Ref | None:
+    """Return the actor whose code runs here, tasks that it started included; None outside of actors."""
+    cell = CURRENT.get()
+    return cell.ref if cell is not None else None
+
+
+def blocked_actor() -> Ref | None:
+    """Return the actor that takes no other message while the code here waits; None where no actor is held up."""
+    cell = BLOCKED.get()
+    return cell.ref if cell is not None else None
+
+
+def check_branch(caller: Cell | None, through: Sequence[Cell], stopped: Cell) -> None:
+    """Refuse a wait for the end of an actor by one that it supervises, at whatever depth (OTP E17).
+
+    Args:
+        caller: The actor that would wait; None if none does.
+        through: Whom it asks for that.
+        stopped: The actor that is to end.
+
+    Raises:
+        AskCycle: naming the actors in order; nothing has been stopped.
+    """
+    branch: list[Cell] = []
+    at = caller
+    while at is not None:
+        branch.append(at)
+        if at is stopped:
+            assert caller is not None
+            raise AskCycle([cell.label for cell in (caller, *through, *reversed(branch))])
+        at = at.parent
 
 
 def check_cycle(caller: Cell, target: Cell) -> None:

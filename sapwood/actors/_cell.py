@@ -30,7 +30,7 @@ from sapwood.actors._messages import (
 from sapwood.actors._ref import Ref
 from sapwood.actors._tasks import Tick
 from sapwood.actors._telemetry import DeadLetter, Exited, Spawned
-from sapwood.errors import ActorDown, InvalidMessage, MailboxFull
+from sapwood.errors import ActorDown, InvalidMessage, InvalidOption, MailboxFull
 
 if TYPE_CHECKING:
     from sapwood.actors._actor import Actor
@@ -93,7 +93,8 @@ class Cell:
         "current", "dispatch", "handled", "held_reply", "idle", "idle_timeout", "incarnation", "label", "leaving",
         "links", "mode", "monitors", "nursery", "options", "owed", "parent", "phase", "queue", "reason", "ref",
         "requested", "scope", "sealed", "start_error", "starter", "started_at", "stopping", "suspended", "system",
-        "task", "tasks", "timers", "waiters", "watching", "ignored", "high_water", "ran", "idle_mark", "plain", "direct", "__weakref__",
+        "task", "tasks", "timers", "waiters", "watching", "ignored", "high_water", "ran", "idle_mark", "plain", "direct",
+        "info", "leaked", "__weakref__",
     )  # fmt: skip
 
     def __init__(self, system: ActorSystem, birth: Birth, parent: Cell | None, incarnation: int = 1) -> None:
@@ -132,6 +133,9 @@ class Cell:
         self.idle_mark = 0
         self.handled = 0
         self.started_at = 0.0
+        self.info: Any = None
+        # Whether a child of it was detached and may still hold its nursery open.
+        self.leaked = False
         # How it ends: `requested` by others, `stopping` by itself, `crash` while a caller ran its handler.
         self.requested: ExitReason | None = None
         self.stopping: ExitReason | None = None
@@ -325,6 +329,8 @@ class Cell:
             actor.__init__(*birth.args, **birth.kwargs)
         else:
             actor = birth.factory(*birth.args, **birth.kwargs)
+            if not hasattr(type(actor), "__kind__"):
+                raise InvalidOption(f"{birth.name}: expected a function that returns an Actor; it returned {actor!r}")
             actor._cell = self
         self.actor = actor
         self.dispatch = dispatch = type(actor).__dispatch__
@@ -340,8 +346,13 @@ class Cell:
         Raises:
             InvalidMessage: if it is nothing that `on_start` may return.
         """
-        from sapwood.actors._actor import Continue, Ignore, Refuse
+        from sapwood.actors._actor import Continue, Ignore, Refuse, Started
 
+        if self.reason is not None:
+            return  # detached meanwhile
+        if isinstance(result, Started):
+            self.info = result.info
+            result = result.then
         if self.stopping is not None:
             self.fail_start(ActorDown(self.label, self.stopping), self.stopping)
         elif isinstance(result, Ignore):
@@ -362,7 +373,7 @@ class Cell:
                 self.system.telemetry.tell(Spawned(self.label, self.birth.key, self.parent.label if self.parent else None))
         else:
             raise InvalidMessage(
-                f"on_start of {self.label}: expected None, Continue(token), Ignore() or Refuse(reason); got {result!r}"
+                f"on_start of {self.label}: expected None, Continue(token), Ignore(), Refuse(reason) or Started(info); got {result!r}"
             )
 
     def fail_start(self, error: Exception, reason: ExitReason | None = None) -> None:
@@ -443,6 +454,8 @@ class Cell:
         if self.task is not None and self.mode == Mode.BUSY:
             self.system.busy -= 1
         self.mode = Mode.BUSY
+        if not self.ran and not self.ignored and self.start_error is None:
+            self.start_error = ActorDown(self.label, reason)  # killed while it started
         if isinstance(reason, Crashed) and self.start_error is None:
             self.system.report_crash(self, reason)
         if self.birth.key is not None:
@@ -476,6 +489,23 @@ class Cell:
         self.actor = self.context = self.box = self.calls = self.current = self.asked = self.held_reply = None
         self.timers = self.tasks = self.monitors = self.watching = self.waiters = self.owed = self.asking = None
         self.task = self.scope = self.nursery = None
+
+    def detach(self, reason: ExitReason | None = None) -> None:
+        """Announce the end of an actor whose task goes on, and let nothing reach it any more (OTP Q03).
+
+        Its key is free, its ref is down, and what is sent to it is a dead letter. Its task, and those of what it
+        supervises, stay in their nurseries until their code gives in; what they do meanwhile cannot be taken back.
+        """
+        if self.reason is not None:
+            return
+        for cell in tuple(self.system.actors):
+            if cell.parent is self:
+                cell.detach()
+        if self.parent is not None:
+            self.parent.leaked = True
+        self.requested = reason if reason is not None else Killed()
+        self.wake()
+        self.bury()
 
     def deliver_down(self, down: Down) -> None:
         """Queue the one `Down` of a monitor."""

@@ -20,9 +20,9 @@ Handler = Callable[[Any, Any], Any]
 
 
 @overload
-def handle(target: F) -> F: ...
-@overload
 def handle(target: type, *more: type) -> Callable[[F], F]: ...
+@overload
+def handle(target: F) -> F: ...
 def handle(target: Any, *more: type) -> Any:
     """Mark a method as the handler of the message type that its parameter is annotated with.
 

@@ -11,7 +11,7 @@ import trio
 
 from sapwood.actors._asks import Ask
 from sapwood.actors._cell import NOTHING, Cell, Mode, Phase
-from sapwood.actors._exits import Crashed
+from sapwood.actors._exits import Crashed, Killed
 from sapwood.actors._mailbox import Envelope, Mailbox
 from sapwood.actors._messages import Stop, SystemCall
 from sapwood.actors._ref import coroutine_answer
@@ -27,6 +27,9 @@ MESSAGES: Final = 256
 CLOCK_EVERY: Final = 8
 
 NEEDS_SCOPE: Final[Any] = object()
+
+# What ends the run instead of one actor (OTP Q21).
+FATAL: Final = (MemoryError, trio.TrioInternalError)
 
 
 async def run(cell: Cell) -> None:
@@ -45,16 +48,19 @@ async def run(cell: Cell) -> None:
             elif not await _live(cell):
                 # A cancel scope costs memory and time, so it is opened only when something can block inside it.
                 await _scoped(cell)
-        except (MemoryError, trio.TrioInternalError):
+        except trio.Cancelled:
+            # Nobody asked this actor to end: its supervisor was killed around it, perhaps while it wound down (BR-01).
+            cell.leaving = Killed()
+            raise
+        except FATAL:
             raise
         except Exception as error:
+            if isinstance(error, ExceptionGroup) and error.subgroup(FATAL) is not None:
+                raise
             cell.leaving = Crashed.of(error)
         cell.phase = Phase.STOPPING
         cell.queue = None
-        for task in tuple(cell.tasks or ()):
-            task.cancel()
-        while cell.tasks:
-            await _park(cell, Mode.PARKED)
+        await _end_tasks(cell)
     finally:
         cell.bury()
 
@@ -67,8 +73,22 @@ async def _scoped(cell: Cell) -> None:
         if actor is not None and type(actor).__kind__.supervises:
             async with trio.open_nursery() as cell.nursery:
                 await _live(cell)
+                await _end_tasks(cell)
+                # Whatever a subclass did in its hooks, no child outlives its supervisor.
+                if not cell.abrupt:
+                    await actor._stop_children()
+                if cell.leaked and cell.reason is None:
+                    # Only detached actors are left in the nursery: the end is announced without waiting for them.
+                    cell.detach(cell.leaving)
         else:
             await _live(cell)
+
+
+async def _end_tasks(cell: Cell) -> None:
+    for task in tuple(cell.tasks or ()):
+        task.cancel()
+    while cell.tasks:
+        await _park(cell, Mode.PARKED)
 
 
 async def _live(cell: Cell) -> bool:
@@ -178,7 +198,6 @@ async def _loop(cell: Cell) -> Any:
                             _put_back(cell, entry)
                             return NEEDS_SCOPE
                         await slow
-                        count = 0
                 count += 1
                 if cell.control:
                     break
@@ -283,7 +302,7 @@ def _find(cell: Cell, kind: type, table: dict[type, Any]) -> Any:
     function = table.get(kind)
     if function is None:
         assert cell.dispatch is not None
-        for base in kind.__mro__[1:]:
+        for base in kind.__mro__:
             if base in cell.dispatch.plain or base in cell.dispatch.slow:
                 function = table.get(base)
                 if function is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import trio
 
-from sapwood.actors._asks import BLOCKED, Ask, Failure
+from sapwood.actors._asks import BLOCKED, Ask, Failure, check_branch
 from sapwood.actors._exits import Crashed, ExitReason, Normal
 from sapwood.actors._messages import Priority, Request, SystemCall, check_message
 from sapwood.errors import ActorDown, AskTimeout, InvalidMessage, SelfAsk
@@ -261,11 +261,14 @@ class Ref:
             ActorDown: if it was dead already, or ended for another reason.
             AskTimeout: if it has not ended in time.
             SelfAsk: if an actor stops itself this way; it should call `self.stop()`.
+            AskCycle: if an actor would wait for the end of its own supervisor, which waits for it; nothing was stopped.
         """
         cell = self._cell
         reason = Normal() if reason is None else reason
-        if BLOCKED.get() is cell:
+        caller = BLOCKED.get()
+        if caller is cell:
             raise SelfAsk(cell.label, "stop")
+        check_branch(caller, (), cell)
         await trio.lowlevel.checkpoint()
         if cell.reason is not None:
             raise ActorDown(cell.label, cell.reason)
@@ -298,7 +301,7 @@ class Ref:
         return ActorStatistics(
             label=cell.label,
             alive=cell.reason is None,
-            phase=cell.phase.name.lower(),
+            phase="dead" if cell.reason is not None else cell.phase.name.lower(),
             waiting=len(cell.box or ()) + len(cell.calls or ()),
             handled=cell.handled,
             suspended=cell.suspended,

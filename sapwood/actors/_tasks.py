@@ -50,6 +50,8 @@ class TaskRef:
                 try:
                     value = await function(*args)
                     reason = Normal()
+                except (MemoryError, trio.TrioInternalError):
+                    raise
                 except Exception as error:
                     reason = Crashed.of(error)
         finally:

@@ -84,11 +84,19 @@ class SupervisorReport:
 
 @attrs.frozen
 class ChildStuck:
-    """A child was killed and still runs after its grace; its supervisor waits for it (OTP Q03)."""
+    """A child was killed and still runs after its grace (OTP Q03).
+
+    Attributes:
+        supervisor: Label of the supervisor.
+        child: Label of the child.
+        waited: Seconds since it was killed.
+        detached: False: the supervisor waits for it. True: the child is leaked, and the supervisor goes on.
+    """
 
     supervisor: str
     child: str
     waited: float
+    detached: bool = False
 
 
 @attrs.frozen

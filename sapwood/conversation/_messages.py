@@ -44,7 +44,7 @@ class ToolCall:
 
     id: str
     name: str
-    arguments: dict[str, Any] = attrs.field(factory=dict)
+    arguments: dict[str, Any] = attrs.field(factory=dict[str, Any])
     malformed: str = ""
 
 

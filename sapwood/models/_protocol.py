@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import attrs
-import trio
 
 from sapwood.conversation import AssistantMessage, Message
-
-
-@attrs.frozen
-class ToolSpec:
-    """A tool as the model sees it.
-
-    Attributes:
-        name: At most 64 characters of `[a-zA-Z0-9_-]`.
-        description: What it does and when to use it.
-        parameters: JSON schema of an object with the arguments.
-    """
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
+from sapwood.conversation import ToolSpec as ToolSpec
 
 
 @attrs.frozen
@@ -48,7 +33,7 @@ class ModelRequest:
 
 @attrs.frozen
 class TextDelta:
-    """A piece of the answer's text, in order."""
+    """A piece of the answer's text, in order; the pieces joined are the text of the answer."""
 
     text: str
 
@@ -62,13 +47,41 @@ class ToolCallStarted:
 
 
 @attrs.frozen
+class ToolCallDelta:
+    """A piece of the JSON text of one call's arguments, in order within the call (BR-65).
+
+    It is for display only (`parse_partial_json`): a tool may run only with the arguments of the `ModelAnswer`.
+    """
+
+    call_id: str
+    text: str
+
+
+@attrs.frozen
+class StreamRestarted:
+    """The call failed and is made again: whatever was streamed so far is void and must be discarded.
+
+    Only `retrying` yields it, before it waits; a model's own stream never does.
+
+    Attributes:
+        reason: Text of the error.
+        attempt: Number of the attempt that follows, from 2.
+        wait: Seconds until then.
+    """
+
+    reason: str
+    attempt: int
+    wait: float
+
+
+@attrs.frozen
 class ModelAnswer:
-    """The complete answer; the last thing a stream yields."""
+    """The complete answer; the last thing a stream yields. Its message has no id: who stores it gives it one."""
 
     message: AssistantMessage
 
 
-ModelEvent: TypeAlias = TextDelta | ToolCallStarted | ModelAnswer
+ModelEvent: TypeAlias = TextDelta | ToolCallStarted | ToolCallDelta | StreamRestarted | ModelAnswer
 """What a model stream yields: any number of deltas, then exactly one `ModelAnswer`."""
 
 
@@ -76,7 +89,9 @@ class ChatModel(Protocol):
     """A language model behind some provider.
 
     An implementation keeps no conversation, retries nothing (the caller owns retries), and raises only
-    `ModelError`s. It is shared by all agents that name it, so its calls may overlap.
+    `ModelError`s. It is shared by all agents that name it, so its calls may overlap. Nothing of a call runs in a
+    task of its own: the stream advances only while the consumer waits for the next event, so a consumer that is
+    gone leaves nobody waiting (BR-68).
     """
 
     @property
@@ -84,7 +99,7 @@ class ChatModel(Protocol):
         """`provider:model`, for logs and reports; holds no secret."""
         ...
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[ModelEvent]]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         """Call the model: `async with model.stream(request) as events: async for event in events: ...`.
 
         Leaving the block early, or cancelling it, closes the connection to the provider.
@@ -95,4 +110,13 @@ class ChatModel(Protocol):
             ModelRefused: if the provider refuses the request itself.
             ModelProtocolError: if the answer is not the provider's protocol.
         """
+        ...
+
+
+@runtime_checkable
+class ClosableModel(Protocol):
+    """A model that keeps connections open between calls."""
+
+    async def aclose(self) -> None:
+        """Close all idle connections of this trio run; the next call opens new ones. Calls in progress fail."""
         ...

@@ -72,7 +72,16 @@ def check_for(annotation: Any, check_record: CheckRecord | None) -> Check:
 
 def key_segment(key: object) -> str:
     """How a dictionary key looks in a path: `.x` or `[42]`."""
-    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.60}]"
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{shown(key)}]"
+
+
+def shown(value: object) -> str:
+    """How a value looks in an error: at most 60 characters, and never a failure of its own."""
+    try:
+        whole = repr(value[:60] if isinstance(value, str | bytes) else value)
+    except Exception:  # an int beyond Python's limit of digits, or a broken __repr__
+        return f"a {type_name(value)}"
+    return whole if len(whole) <= 60 else whole[:57] + "..."
 
 
 def type_name(value: object) -> str:
@@ -266,20 +275,14 @@ def _literal(allowed: tuple[Any, ...]) -> Check:
 
     def fully(value: Any, room: int) -> None:
         if type(value) not in LEAVES or (type(value), value) not in pairs:
-            raise Mismatch(
-                f"expected one of {', '.join(map(repr, allowed))}; got {type_name(value)} {_shortened(value)}"
-            )
+            raise Mismatch(f"expected one of {', '.join(map(repr, allowed))}; got {type_name(value)} {shown(value)}")
 
     return Check(frozenset(), fully)
 
 
 def _unexpected(expected: str, value: object) -> Mismatch:
-    shown = f" {_shortened(value)}" if type(value) in LEAVES and value is not None else ""
-    return Mismatch(f"expected {expected}; got {type_name(value)}{shown}")
-
-
-def _shortened(value: object) -> str:
-    return repr(value[:40]) + "..." if isinstance(value, str | bytes) and len(value) > 40 else repr(value)
+    detail = f" {shown(value)}" if type(value) in LEAVES and value is not None else ""
+    return Mismatch(f"expected {expected}; got {type_name(value)}{detail}")
 
 
 def _too_deep() -> Mismatch:
@@ -295,7 +298,7 @@ def _check_datetime(value: Any, room: int) -> None:
         raise _unexpected("datetime", value)
     if unstorable_zone(value.tzinfo):
         raise Mismatch(
-            f"time zone {value.tzinfo!r:.60} cannot be stored; use datetime.timezone or zoneinfo.ZoneInfo(key)"
+            f"time zone {shown(value.tzinfo)} cannot be stored; use datetime.timezone or zoneinfo.ZoneInfo(key)"
         )
 
 

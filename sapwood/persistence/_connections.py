@@ -18,6 +18,10 @@ APPLICATION_ID = 0x53415057
 """`SAPW`: marks an SQLite file as a Sapwood store."""
 
 
+SMALLEST_DATABASE = 512
+"""Bytes of the smallest SQLite page."""
+
+
 @attrs.frozen
 class Location:
     """Where a store is.
@@ -149,6 +153,7 @@ def check_file(location: Location) -> bool:
 
     Raises:
         StoreUnavailable: if there cannot be a store at this path, or it may not be read.
+        StoreCorrupt: if the file is too small for a database.
     """
     path = location.path
     assert path is not None
@@ -166,6 +171,9 @@ def check_file(location: Location) -> bool:
         raise StoreUnavailable(location.name, "is not a regular file")
     if not os.access(path, os.R_OK):
         raise StoreUnavailable(location.name, "may not be read by this user; change the owner or mode of the file")
+    if 0 < status.st_size < SMALLEST_DATABASE:
+        # SQLite would take a file of one byte for an empty one.
+        raise StoreCorrupt(location.name, "it is not an SQLite database; choose another path")
     return status.st_size > 0
 
 

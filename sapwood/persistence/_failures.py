@@ -48,4 +48,6 @@ def failure_of(error: BaseException, store: str) -> Failure | None:
 
 def failure_for_all(error: BaseException, store: str) -> Failure:
     """Return the typed error for everybody whose work was lost with a transaction."""
+    if isinstance(error, StoreUnavailable):
+        return StoreUnavailable(store, error.reason)
     return failure_of(error, store) or StoreUnavailable(store, f"the transaction was rolled back: {error}")

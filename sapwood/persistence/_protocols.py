@@ -43,7 +43,10 @@ class StoreStatistics:
 
 
 class StoreEngine(Protocol):
-    """A transactional SQL store with one writer. All calls are checkpoints and end; none waits for ever."""
+    """A transactional store with one writer that speaks SQLite's SQL; another database implements `JournalStore`.
+
+    All calls are checkpoints and end: none waits for ever.
+    """
 
     @property
     def name(self) -> str:

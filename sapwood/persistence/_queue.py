@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TypeVar
 
 import trio
@@ -82,13 +83,13 @@ class WriteQueue:
         await self._stopped.wait()
 
     async def _commit(self, batch: list[PendingWrite]) -> None:
-        if self._turn is None:
+        async with self._turn or nullcontext():
             await self._environment.in_thread(self._writer.commit, batch)
-        else:
-            async with self._turn:
-                await self._environment.in_thread(self._writer.commit, batch)
         for write in batch:
             write.done.set()
+        if self._writer.checkpoint_is_due:
+            # After the answers, which need not wait for it.
+            await self._environment.in_thread(self._writer.checkpoint)
 
     def _waiting(self, limit: int | None = None) -> Iterator[PendingWrite]:
         taken = 0

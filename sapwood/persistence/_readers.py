@@ -9,6 +9,7 @@ from typing import TypeVar
 import trio
 
 from sapwood.actors import Environment
+from sapwood.errors import InvalidOption
 from sapwood.persistence._connections import ConnectionOptions, Location, open_reader
 from sapwood.persistence._failures import failure_of
 from sapwood.persistence._status import StoreStatus
@@ -107,13 +108,17 @@ def read_once(connection: sqlite3.Connection, operation: Callable[[sqlite3.Conne
     """Run an operation on one consistent snapshot, which is given up before this returns (BR-35).
 
     Raises:
-        InvalidOption: if the operation returns something unfinished.
+        InvalidOption: if the operation writes, or returns something unfinished.
     """
     connection.execute("BEGIN")
     try:
         value = operation(connection)
         refuse_unfinished(value)
         return value
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY:
+            raise InvalidOption("a read operation tried to write; use `write` for it") from error
+        raise
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -69,13 +69,27 @@ class GroupWriter:
         failed = sum(write.error is not None for write in batch)
         self.failed_writes += failed
         self.writes += len(batch) - failed
-        self._bound_wal()
+        if self._wal is not None:
+            self.wal_bytes = _size(self._wal)
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """Whether the write-ahead log has reached its limit."""
+        return self.wal_bytes >= self._checkpoint_at
+
+    def checkpoint(self) -> None:
+        """Write the log back and empty it, unless a reader of another process holds it up."""
+        assert self._wal is not None
+        self._try_checkpoint()
+        self.wal_bytes = _size(self._wal)
+        # If it was held up, the next try comes when the log has grown as much again.
+        self._checkpoint_at = self.wal_bytes + self.options.wal_limit
 
     def close(self) -> None:
         """Empty the write-ahead log, so that the file stands alone, and close the connection."""
         try:
             if self._wal is not None:
-                self._checkpoint()
+                self._try_checkpoint()
         finally:
             self.connection.close()
 
@@ -92,7 +106,9 @@ class GroupWriter:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK TO operation")
         if not self.connection.in_transaction:
-            raise StoreUnavailable(self.location.name, "another operation of the same group ended the transaction")
+            # SQLite itself does so when the disk is full.
+            cause = "" if write.error is None else f": {write.error}"
+            raise StoreUnavailable(self.location.name, f"an operation of the same group ended the transaction{cause}")
         self.connection.execute("RELEASE operation")
 
     def _check_still_there(self) -> None:
@@ -108,17 +124,7 @@ class GroupWriter:
         except OSError:
             return -1
 
-    def _bound_wal(self) -> None:
-        if self._wal is None:
-            return
-        self.wal_bytes = _size(self._wal)
-        if self.wal_bytes >= self._checkpoint_at:
-            self._checkpoint()
-            self.wal_bytes = _size(self._wal)
-            # A reader of another process may hold it up: then the next try comes when the log has grown again.
-            self._checkpoint_at = self.wal_bytes + self.options.wal_limit
-
-    def _checkpoint(self) -> None:
+    def _try_checkpoint(self) -> None:
         connection = self.connection
         try:
             connection.execute("PRAGMA busy_timeout = 250")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
+from zlib import crc32
 
 from sapwood.errors import InvalidKey
 
 Key: TypeAlias = tuple[Any, ...]
 """A tuple that begins with its kind: `("agent", "conversation-1")`, `("files", "user", 1)` (S4-042)."""
 
-_PLAIN: Final = frozenset({str, int, bytes})
+PLAIN: Final = frozenset({str, int, bytes})
 
 
 def check_key(key: object) -> Key:
@@ -21,17 +22,37 @@ def check_key(key: object) -> Key:
     Raises:
         InvalidKey: saying which part cannot be used, and what to write instead.
     """
-    if type(key) is not tuple or not key or type(key[0]) is not str:
+    parts = cast("Key", key)
+    if type(parts) is not tuple or not parts or type(parts[0]) is not str:
         raise InvalidKey(key, 'a tuple that begins with its kind, such as ("agent", "conversation-1")')
-    for part in key:
-        if type(part) not in _PLAIN:
-            _check_part(key, part)
-    return key
+    _check_parts(parts, parts)
+    return parts
 
 
-def _check_part(key: Key, part: object) -> None:
-    if type(part) is tuple:
-        for inner in part:
-            _check_part(key, inner)
-    elif type(part) not in _PLAIN:
-        raise InvalidKey(key, f"parts of type str, int, bytes or tuple; {part!r} is a {type(part).__name__}")
+def _check_parts(key: Key, parts: Key) -> None:
+    for part in parts:
+        if type(part) is tuple:
+            _check_parts(key, cast("Key", part))
+        elif type(part) not in PLAIN:
+            raise InvalidKey(key, f"parts of type str, int, bytes or tuple; {part!r} is of type {type(part).__name__}")
+
+
+def partition_of(key: Key, partitions: int) -> int:
+    """Return the number of the partition that a key belongs to: the same one in every process (OTP M02).
+
+    Python's own hash of text differs from process to process, and one seed would not give one history then.
+    """
+    return _digest(key, 0) % partitions
+
+
+def _digest(parts: Key, start: int) -> int:
+    for part in parts:
+        if type(part) is str:
+            start = crc32(part.encode("utf-8", "surrogatepass"), crc32(b"s", start))
+        elif type(part) is bytes:
+            start = crc32(part, crc32(b"b", start))
+        elif type(part) is int:
+            start = crc32(part.to_bytes(part.bit_length() // 8 + 1, "little", signed=True), crc32(b"i", start))
+        else:
+            start = _digest(part, crc32(b"(", start))
+    return crc32(b")", start)

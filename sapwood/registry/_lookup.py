@@ -13,7 +13,8 @@ UnavailableReason: TypeAlias = Literal["starting", "draining", "registry_down", 
 
 `starting`: it has not come up yet. `draining`: the runtime is stopping and starts nothing any more.
 `registry_down`: the part that would know has died. `recovering`: it is back but has lost its table, and what was
-registered before may still live. `unreachable`: it is elsewhere and does not answer.
+registered before may still live; or the tree in which to start is itself being restarted. `unreachable`: it is
+elsewhere and does not answer.
 """
 
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from threading import get_ident
+from typing import Final, TypeVar, cast
 
 import attrs
 import trio
 
-from sapwood.actors import LookupUnavailable, Ref, Telemetry
-from sapwood.errors import ActorDown, AlreadyRegistered, AlreadyStarted, InvalidOption, RegistryUnavailable
+from sapwood.actors import ActorSystem, DeadLetter, LookupUnavailable, Ref, Request, check_message
+from sapwood.errors import ActorDown, AlreadyStarted, InvalidChildSpec, RegistryUnavailable, StartError
+from sapwood.registry._backend import PartitionState, RegistryBackend
+from sapwood.registry._flights import Flights, Outcome
 from sapwood.registry._keys import Key, check_key
 from sapwood.registry._lookup import Lookup, NotRunning, Running, Unavailable, UnavailableReason
 from sapwood.supervision import ChildSpec, start_child
 
-PartitionState: TypeAlias = Literal["starting", "up", "recovering", "down"]
+T = TypeVar("T")
 
-_REASONS: Final[dict[PartitionState, UnavailableReason]] = {
-    "starting": "starting",
-    "recovering": "recovering",
-    "down": "registry_down",
-}
-
-_NOT_RUNNING: Final = NotRunning()
+KNOWN: Final[frozenset[str]] = frozenset({"starting", "draining", "registry_down", "recovering", "unreachable"})
 
 
 @attrs.frozen
@@ -42,248 +40,230 @@ class RegistryStatistics:
     draining: bool
 
 
-class Slot:
-    """The place of one partition: its present incarnation, and the table that this one owns.
-
-    Invariant: an entry leaves `table` only when its actor ends, so what a dead incarnation leaves behind here are
-    just those actors of its time that have not ended yet.
-    """
-
-    __slots__ = ("owner", "ready", "table")
-
-    def __init__(self) -> None:
-        self.owner: Ref | None = None
-        self.table: dict[Key, Running[Ref]] = {}
-        self.ready = False
-
-    @property
-    def state(self) -> PartitionState:
-        if self.owner is None:
-            return "starting"
-        if not self.owner.alive:
-            return "down"
-        return "up" if self.ready else "recovering"
-
-
-class Flight:
-    """One start under way, and who waits for it."""
-
-    __slots__ = ("done", "error")
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.error: Exception | None = None
-
-
 class Registry:
-    """Local registry of N partitions; each partition actor owns one table and takes it into its grave.
+    """Says what runs under a key, with three answers; starts at most one actor for each key.
 
-    A partition that comes back after a death answers `Unavailable("recovering")` until the watcher says that
-    everything that was registered in its former life is gone (`recovered`). What lives on outside the reach of the
-    watcher's supervisor keeps its key. So no key ever has two live holders, and a live holder is never reported as
-    not running (design, section 5).
+    What runs, and whether that is known, is the business of the backend. This class adds what holds for every
+    backend: one start at a time for a key, the refusal of everything while the runtime is stopping, and forms that
+    raise where there is no room for the third answer (S4-046). Keys are given in child specs
+    (`child(Account, key=("account", 1))`) and held as long as the actor lives.
 
-    All methods must be called in the runtime's thread. Lookups and claims read the tables directly, with no task
-    switch.
+    All methods must be called in the thread of the runtime.
 
     Args:
-        telemetry: Told of lookups that cannot be answered.
-        partitions: Number of partitions.
+        system: The actors whose keys these are.
+        backend: Where keys are kept.
+        home: Returns the supervisor for actors that are started without naming one; None while there is none.
     """
 
-    def __init__(self, telemetry: Telemetry, partitions: int = 4) -> None:
-        if type(partitions) is not int or partitions < 1:
-            raise InvalidOption(f"partitions: expected an int >= 1; got {partitions!r}")
-        self._telemetry = telemetry
-        self._slots = tuple(Slot() for _ in range(partitions))
-        self._flights: dict[Key, Flight] = {}
+    def __init__(
+        self, system: ActorSystem, backend: RegistryBackend, *, home: Callable[[], Ref | None] = lambda: None
+    ) -> None:
+        self.backend: Final = backend
+        """Where keys are kept."""
+        self._system = system
+        self._home = home
+        self._flights = Flights(system.nursery)
         self._draining = False
-        self._changed = trio.Event()
-        self.home: Callable[[], Ref | None] = lambda: None
 
     # --- lookups ----------------------------------------------------------------------------------
 
     def lookup_nowait(self, key: Key) -> Lookup[Ref]:
-        """Say what runs under a key, at once.
+        """Say what runs under a key as far as it is known in this process, at once and without a task switch.
+
+        An actor is found from the moment its key is claimed, before its `on_start`; what is sent to it then waits
+        until it has started (OTP K02).
 
         Raises:
             InvalidKey: if `key` is no typed tuple.
         """
-        slots = self._slots
-        check_key(key)
-        slot = slots[hash(key) % len(slots)]
-        owner = slot.owner
-        if slot.ready and owner is not None and owner.alive and not self._draining:
-            return slot.table.get(key, _NOT_RUNNING)
-        unavailable = Unavailable("draining" if self._draining else _REASONS[slot.state])
-        self._telemetry.tell(LookupUnavailable(key, unavailable.reason))
-        return unavailable
+        if not self._draining:
+            found = self.backend.lookup_nowait(key)
+            if type(found) is not Unavailable:
+                return found
+            return self._told(key, found)
+        return self._told(check_key(key), Unavailable("draining"))
 
     async def lookup(self, key: Key) -> Lookup[Ref]:
-        """Say what runs under a key; the form that a cluster registry shares.
+        """Say what runs under a key, asking elsewhere if the backend keeps keys elsewhere.
 
         Raises:
             InvalidKey: if `key` is no typed tuple.
         """
-        await trio.lowlevel.checkpoint()
-        return self.lookup_nowait(key)
+        check_key(key)
+        found = await self.backend.lookup(key)
+        if self._draining:
+            found = Unavailable("draining")
+        return self._told(key, found) if isinstance(found, Unavailable) else found
+
+    def whereis(self, key: Key) -> Ref | None:
+        """Return the actor that holds a key, or None if the registry answered that nothing runs.
+
+        Raises:
+            RegistryUnavailable: if the registry cannot tell (S4-046).
+            InvalidKey: if `key` is no typed tuple.
+        """
+        match self.lookup_nowait(key):
+            case Running(ref):
+                return ref
+            case NotRunning():
+                return None
+            case Unavailable() as unavailable:
+                raise _error(f"look up {key!r}", unavailable)
 
     def running(self, kind: str | None = None) -> dict[Key, Ref]:
         """Return all live actors with a key, or those whose key begins with `kind` (S4-043).
 
         Raises:
-            RegistryUnavailable: if any partition cannot tell; an incomplete list would look like "nothing there"
-                (S4-046).
+            RegistryUnavailable: if any part of the registry cannot tell; an incomplete list would look like "nothing
+                there" (S4-046).
         """
-        for slot in self._slots:
-            if self._draining or slot.state != "up":
-                raise RegistryUnavailable("list what runs", "draining" if self._draining else _REASONS[slot.state])
-        return {
-            key: entry.ref for slot in self._slots for key, entry in slot.table.items() if kind is None or key[0] == kind
-        }
+        if self._draining:
+            raise RegistryUnavailable("list what runs", "draining")
+        return {key: ref for key, ref in self.backend.running().items() if kind is None or key[0] == kind}
 
     def statistics(self) -> RegistryStatistics:
         """Return a snapshot of the registry; never raises."""
-        return RegistryStatistics(
-            partitions=tuple(slot.state for slot in self._slots),
-            keys=sum(len(slot.table) for slot in self._slots if slot.state == "up"),
-            starting=len(self._flights),
-            draining=self._draining,
-        )
+        backend = self.backend.statistics()
+        return RegistryStatistics(backend.partitions, backend.keys, len(self._flights), self._draining)
 
     @property
     def available(self) -> bool:
-        """Whether every partition can answer."""
-        return not self._draining and all(slot.state == "up" for slot in self._slots)
+        """Whether every lookup can be answered now."""
+        return not self._draining and self.backend.available
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def tell(self, key: Key, message: object) -> None:
+        """Send a message to whatever holds a key; if nothing does, it becomes a dead letter (OTP K10, K19).
+
+        Raises:
+            RegistryUnavailable: if the registry cannot tell; nothing was sent.
+            InvalidKey: if `key` is no typed tuple.
+            InvalidMessage, MailboxFull: as `Ref.tell`.
+        """
+        check_message(message)
+        ref = self.whereis(key)
+        if ref is not None:
+            ref.tell(message)
+        else:
+            at = self._system.environment.wall()
+            self._system.telemetry.tell(DeadLetter(repr(key), key, message, None, "dead", at))
+
+    async def ask(self, key: Key, request: Request[T], *, timeout: float | None = 5.0) -> T:
+        """Ask whatever holds a key (OTP K10).
+
+        Raises:
+            ActorDown: if nothing does (OTP K19), or it ends before it answers.
+            RegistryUnavailable: if the registry cannot tell; nothing was sent.
+            InvalidKey: if `key` is no typed tuple.
+            AskTimeout, SelfAsk, AskCycle, MailboxFull, InvalidMessage: as `Ref.ask`.
+        """
+        match await self.lookup(key):
+            case Running(ref):
+                return await ref.ask(request, timeout=timeout)
+            case NotRunning():
+                raise ActorDown(repr(key))
+            case Unavailable() as unavailable:
+                raise _error(f"ask {key!r}", unavailable)
 
     # --- starting ---------------------------------------------------------------------------------
 
     async def get_or_start(self, key: Key, spec: ChildSpec, *, under: Ref | None = None) -> Running[Ref] | Unavailable:
-        """Return the actor that holds a key, starting it from `spec` if nothing runs; once under concurrent calls.
+        """Return the actor that holds a key, starting it if the registry answers that nothing does (S4-047).
 
-        All callers that wait for one start get its outcome, its failure included (BR-08). If the caller that
-        started it is cancelled, the start goes on.
+        All callers that come while one start is under way get its outcome, its failure included (BR-08), whatever
+        spec they bring. The start goes on if the caller that caused it is cancelled. A start that is refused because
+        the registry cannot tell leaves nothing behind. A supervisor that is dead counts as one that is being
+        restarted: the answer is `Unavailable("recovering")`.
 
         Args:
             key: The key; it replaces the one in `spec`.
             spec: How to start it.
-            under: The dynamic supervisor to start it under; None for the registry's home, the supervisor of agents.
+            under: The supervisor to start it under; None for the registry's home, the supervisor of agents.
 
         Raises:
-            ChildFailed: if it fails to start; nothing of it is left.
+            ChildFailed, StartTimeout, MaxChildren: if it fails to start; nothing of it is left, and the key is free.
+            StartError: if its `on_start` returned `Ignore()`.
+            ActorDown: if it was started and has ended again already.
+            AlreadyStarted, AlreadyPresent: if `under` has another child with the id in `spec`.
             InvalidKey: if `key` is no typed tuple.
+            InvalidChildSpec: if `spec` is none, or `under` cannot have such a child.
+            WrongThread: if called outside the runtime's thread.
         """
         check_key(key)
-        while True:
-            await trio.lowlevel.checkpoint()
-            found = self.lookup_nowait(key)
+        if not isinstance(spec, ChildSpec):
+            raise InvalidChildSpec("spec", "a spec made with child(...)", spec)
+        if get_ident() != self._system.thread:
+            raise self._system.wrong_thread(f"get_or_start {key!r}", "runtime.portal")
+        await trio.lowlevel.checkpoint()
+        # Flights first: an actor that is still starting is found by lookups, and may yet fail.
+        flight = self._flights.get(key)
+        if flight is None:
+            found = await self.lookup(key)
             if not isinstance(found, NotRunning):
                 return found
-            flight = self._flights.get(key)
-            if flight is None:
-                return await self._start(key, spec, under)
-            await flight.done.wait()
-            if flight.error is not None:
-                raise flight.error
+            flight = self._flights.get(key) or self._flights.launch(key, partial(self._start, key, spec, under))
+        await flight.done.wait()
+        outcome = flight.result()
+        if isinstance(outcome, Unavailable) or outcome.ref.alive:
+            return outcome
+        # It has ended since; whoever restarted it has the key now.
+        found = self.lookup_nowait(key)
+        if isinstance(found, NotRunning):
+            raise ActorDown(outcome.ref.label, outcome.ref.exit_reason)
+        return found
 
-    async def _start(self, key: Key, spec: ChildSpec, under: Ref | None) -> Running[Ref] | Unavailable:
-        supervisor = under if under is not None else self.home()
-        if supervisor is None or not supervisor.alive:
-            return Unavailable("draining" if self._draining else "recovering")
-        flight = self._flights[key] = Flight()
-        try:
-            ref = await start_child(supervisor, attrs.evolve(spec, birth=attrs.evolve(spec.birth, key=key)))
-        except AlreadyStarted as taken:
-            return Running(taken.ref)
-        except RegistryUnavailable as unavailable:
-            return _unavailable(unavailable.reason)
-        except ActorDown:
-            return Unavailable("draining" if self._draining else "recovering")
-        except Exception as error:
-            flight.error = error
-            raise
-        finally:
-            if self._flights.get(key) is flight:
-                del self._flights[key]
-            flight.done.set()
-        if ref is None:
-            raise InvalidOption(f"get_or_start({key!r}): expected a child that runs; its on_start returned Ignore()")
-        return Running(ref)
+    async def _start(self, key: Key, spec: ChildSpec, under: Ref | None) -> Outcome:
+        spec = attrs.evolve(spec, birth=attrs.evolve(spec.birth, key=key))
+        while True:
+            supervisor = under if under is not None else self._home()
+            if supervisor is None:
+                return Unavailable("draining" if self._draining else "starting")
+            try:
+                ref = await start_child(supervisor, spec)
+            except AlreadyStarted as taken:
+                found = self.lookup_nowait(key)
+                if not isinstance(found, NotRunning):
+                    return found
+                if taken.ref.key != key:
+                    raise  # the id is taken, and not by an actor with this key
+                await trio.lowlevel.checkpoint()
+            except RegistryUnavailable as unavailable:
+                return _unavailable(unavailable)
+            except ActorDown:
+                return Unavailable("draining" if self._draining else "recovering")
+            else:
+                if ref is None:
+                    raise StartError(f"get_or_start {key!r}: its on_start returned Ignore(), so nothing runs")
+                return Running(ref)
+
+    def drain(self) -> None:
+        """Answer `Unavailable("draining")` from now on, until the end, and start nothing (S4-056, BR-07).
+
+        What runs keeps its keys, and its supervisors may still restart it.
+        """
+        self._draining = True
 
     # --- for the kernel ---------------------------------------------------------------------------
 
     def claim(self, key: object, ref: Ref) -> None:
-        """Give a key to an actor that is about to be made (OTP K01).
-
-        Raises:
-            AlreadyRegistered: if another live actor holds it.
-            RegistryUnavailable: if the partition cannot tell.
-            InvalidKey: if it is no typed tuple.
-        """
-        checked = check_key(key)
-        slot = self._slot(checked)
-        if self._draining or slot.state != "up":
-            reason = "draining" if self._draining else _REASONS[slot.state]
-            raise RegistryUnavailable(f"register {checked!r}", reason)
-        holder = slot.table.setdefault(checked, Running(ref))
-        if holder.ref is not ref:
-            raise AlreadyRegistered(checked, holder.ref)
+        """Give a key to an actor that is about to be made; see `RegistryBackend.claim`."""
+        self.backend.claim(cast("Key", key), ref)
 
     def release(self, key: object, ref: Ref) -> None:
-        """Take a key back from an actor that ends; never raises, in whatever state the partition is."""
-        checked = check_key(key)
-        table = self._slot(checked).table
-        holder = table.get(checked)
-        if holder is not None and holder.ref is ref:
-            del table[checked]
+        """Take a key back from an actor that has ended; see `RegistryBackend.release`."""
+        self.backend.release(cast("Key", key), ref)
 
-    # --- for partitions, watcher and runtime ------------------------------------------------------
-
-    def attach(self, index: int, owner: Ref) -> None:
-        """Let a new incarnation of a partition own its table; after the first one it is recovering."""
-        slot = self._slots[index]
-        slot.ready = slot.owner is None
-        slot.owner = owner
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
-
-    def owners(self) -> Iterator[Ref]:
-        """Yield the live owner of each partition that has one."""
-        for slot in self._slots:
-            if slot.owner is not None and slot.owner.alive:
-                yield slot.owner
-
-    async def wait_attached(self) -> None:
-        """Wait until every partition has a live owner."""
-        while sum(1 for _ in self.owners()) < len(self._slots):
-            await self._changed.wait()
-        await trio.lowlevel.checkpoint()
-
-    def recovered(self) -> int:
-        """End the recovery of all partitions with a live owner; return how many actors kept their keys.
-
-        To be called only when everything that the watcher's supervisor started after the watcher has ended.
-        """
-        kept = 0
-        for slot in self._slots:
-            if slot.state == "recovering":
-                slot.ready = True
-                kept += len(slot.table)
-        return kept
-
-    def drain(self) -> None:
-        """Answer `Unavailable("draining")` from now on, until the end (S4-056, BR-07)."""
-        self._draining = True
-
-    def _slot(self, key: Key) -> Slot:
-        return self._slots[hash(key) % len(self._slots)]
+    def _told(self, key: Key, unavailable: Unavailable) -> Unavailable:
+        self._system.telemetry.tell(LookupUnavailable(key, unavailable.reason))
+        return unavailable
 
 
-def _unavailable(reason: str) -> Unavailable:
-    known: dict[str, UnavailableReason] = {
-        "starting": "starting",
-        "draining": "draining",
-        "registry_down": "registry_down",
-        "recovering": "recovering",
-    }
-    return Unavailable(known.get(reason, "unreachable"))
+def _error(operation: str, unavailable: Unavailable) -> RegistryUnavailable:
+    return RegistryUnavailable(operation, unavailable.reason, unavailable.retry_after)
+
+
+def _unavailable(error: RegistryUnavailable) -> Unavailable:
+    reason = error.reason if error.reason in KNOWN else "unreachable"
+    return Unavailable(cast("UnavailableReason", reason), error.retry_after)

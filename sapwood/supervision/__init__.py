@@ -3,6 +3,7 @@
 from sapwood.supervision._backoff import Backoff as Backoff
 from sapwood.supervision._children import ChildCounts as ChildCounts
 from sapwood.supervision._children import ChildInfo as ChildInfo
+from sapwood.supervision._children import Offender as Offender
 from sapwood.supervision._dynamic import DynamicSupervisor as DynamicSupervisor
 from sapwood.supervision._requests import SupervisorStatistics as SupervisorStatistics
 from sapwood.supervision._requests import count_children as count_children

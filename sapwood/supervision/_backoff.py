@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import Any
 
 import attrs
 
@@ -24,6 +23,9 @@ class Backoff:
         maximum: Longest delay, in seconds.
         jitter: Random part, from 0 to 1 of the delay.
         reset_after: Seconds of life after which the delays start over.
+
+    Raises:
+        InvalidChildSpec: naming the value that is out of its range.
     """
 
     initial: float = 0.1
@@ -33,8 +35,16 @@ class Backoff:
     reset_after: float = 60.0
 
     def __attrs_post_init__(self) -> None:
-        if not 0 < self.initial <= self.maximum or self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise InvalidChildSpec("backoff", "0 < initial <= maximum, factor >= 1 and 0 <= jitter <= 1", self)
+        checks: tuple[tuple[str, bool, str], ...] = (
+            ("initial", is_seconds(self.initial) and self.initial > 0, "seconds > 0"),
+            ("factor", is_seconds(self.factor) and self.factor >= 1, "a number >= 1"),
+            ("maximum", is_seconds(self.maximum) and self.maximum >= self.initial, "seconds >= initial"),
+            ("jitter", is_seconds(self.jitter) and self.jitter <= 1, "a number from 0 to 1"),
+            ("reset_after", is_seconds(self.reset_after), "seconds >= 0"),
+        )
+        for field, fine, expected in checks:
+            if not fine:
+                raise InvalidChildSpec(f"backoff.{field}", expected, getattr(self, field))
 
     def delay(self, failures: int, source: random.Random) -> float:
         """Return the delay in seconds before a restart, after so many failures in a row (from 1)."""
@@ -47,12 +57,19 @@ class Intensity:
     """A sliding window of restarts: more than `restarts` of them within `period` seconds is too many.
 
     A restart exactly `period` seconds old still counts (OTP D01–D04, D09).
+
+    Args:
+        restarts: Most restarts within the window.
+        period: Length of the window, in seconds.
+
+    Raises:
+        InvalidChildSpec: if one of them is out of its range (OTP A08).
     """
 
     def __init__(self, restarts: int, period: float) -> None:
         if type(restarts) is not int or restarts < 0:
             raise InvalidChildSpec("restarts", "an int >= 0", restarts)
-        if not _is_positive(period):
+        if not is_seconds(period) or period == 0:
             raise InvalidChildSpec("period", "seconds > 0", period)
         self.restarts = restarts
         self.period = period
@@ -70,9 +87,10 @@ class Intensity:
         return len(self._times)
 
     def _drop(self, now: float) -> None:
-        while self._times and self._times[0] < now - self.period:
+        while self._times and now - self._times[0] > self.period:
             self._times.popleft()
 
 
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+def is_seconds(value: object) -> bool:
+    """Say whether a value is a number of seconds >= 0; neither a bool nor NaN is."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-import trio
 
-from sapwood.actors import Cell, ChildStuck, ExitReason, Killed, Normal, Ref, Shutdown, Timer, is_orderly
+from sapwood.actors import Cell, ExitReason, Killed, Normal, Ref, Shutdown, Timer, is_orderly
 from sapwood.supervision._spec import ChildSpec, Restart
 
 ChildState: TypeAlias = Literal["running", "restarting", "stopped"]
-
-STUCK_AFTER: Final = 5.0
-"""Seconds after a kill before a child that still runs is reported as stuck."""
+Ending: TypeAlias = Literal["orderly", "abnormal"]
 
 
 class Action(Enum):
@@ -26,7 +23,7 @@ class Action(Enum):
     FORGET = "drop its spec"
 
 
-ON_EXIT: Final[Mapping[tuple[Restart, Literal["orderly", "abnormal"]], Action]] = {
+ON_EXIT: Final[Mapping[tuple[Restart, Ending], Action]] = {
     ("permanent", "orderly"): Action.RESTART,  # B01, B06
     ("permanent", "abnormal"): Action.RESTART,  # B01
     ("transient", "orderly"): Action.KEEP,  # B02, B05
@@ -35,7 +32,7 @@ ON_EXIT: Final[Mapping[tuple[Restart, Literal["orderly", "abnormal"]], Action]] 
     ("temporary", "abnormal"): Action.FORGET,  # B04
 }
 
-REPORTED: Final[Mapping[tuple[Restart, Literal["orderly", "abnormal"]], bool]] = {
+REPORTED: Final[Mapping[tuple[Restart, Ending], bool]] = {
     ("permanent", "orderly"): True,  # P03
     ("permanent", "abnormal"): True,
     ("transient", "orderly"): False,
@@ -44,16 +41,31 @@ REPORTED: Final[Mapping[tuple[Restart, Literal["orderly", "abnormal"]], bool]] =
     ("temporary", "abnormal"): True,
 }
 
+EXPECTED: Final[Mapping[tuple[Literal["asked", "killed"], Restart], tuple[type[ExitReason], ...]]] = {
+    ("asked", "permanent"): (Shutdown,),  # P05, R08
+    ("asked", "transient"): (Shutdown, Normal),
+    ("asked", "temporary"): (Shutdown, Normal),
+    ("killed", "permanent"): (Killed,),
+    ("killed", "transient"): (Killed, Shutdown, Normal),
+    ("killed", "temporary"): (Killed, Shutdown, Normal),
+}
 
-def ending(reason: ExitReason) -> Literal["orderly", "abnormal"]:
+
+def ending(reason: ExitReason) -> Ending:
     """Classify an exit reason as the tables do."""
     return "orderly" if is_orderly(reason) else "abnormal"
+
+
+def is_expected(spec: ChildSpec, reason: ExitReason) -> bool:
+    """Say whether a child that its supervisor stopped ended as it should."""
+    how: Literal["asked", "killed"] = "killed" if spec.shutdown == "brutal_kill" else "asked"
+    return isinstance(reason, EXPECTED[how, spec.restart])
 
 
 class Child:
     """One child of a supervisor: its spec, and its present incarnation if there is one."""
 
-    __slots__ = ("born", "cell", "failures", "incarnation", "last_ref", "reason", "retry", "spec", "state")
+    __slots__ = ("born", "cell", "failures", "incarnation", "last_cell", "reason", "retry", "spec", "state")
 
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
@@ -65,17 +77,22 @@ class Child:
         self.retry: Timer | None = None
         self.failures = 0
         self.born = 0.0
-        self.last_ref: Ref | None = None
+        self.last_cell: Cell | None = None
 
     @property
     def ref(self) -> Ref | None:
         """Its present ref, or None without a process."""
         return self.cell.ref if self.cell is not None else None
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has a process at this moment; False also if its end has not been noticed yet (OTP G13)."""
+        return self.cell is not None and self.cell.reason is None
+
     def started(self, cell: Cell, now: float) -> None:
         """Note a new incarnation."""
         self.cell = cell
-        self.last_ref = cell.ref
+        self.last_cell = cell
         self.state = "running"
         self.born = now
 
@@ -90,12 +107,31 @@ class Child:
         self.cell = None
         self.state = "restarting"
         self.reason = reason
+        self.cancel_retry()
 
     def cancel_retry(self) -> None:
         """Forget a restart that is waiting for its delay."""
         if self.retry is not None:
             self.retry.cancel()
             self.retry = None
+
+
+@attrs.frozen
+class Offender:
+    """The child that a `SupervisorReport` is about (OTP P02).
+
+    Attributes:
+        id: Its id.
+        ref: The ref of the incarnation in question; None if there was none, or if the report stands for several.
+        spec: How it is started, restarted and stopped.
+        count: How many children with this reason the report stands for; more than 1 only where a dynamic
+            supervisor stops.
+    """
+
+    id: str
+    ref: Ref | None
+    spec: ChildSpec
+    count: int = 1
 
 
 @attrs.frozen
@@ -108,7 +144,7 @@ class ChildInfo:
         state: `running`, `restarting` or `stopped`.
         type: `worker` or `supervisor`.
         restart: Its restart type.
-        incarnation: How often it has been started.
+        incarnation: How often a start of it has been tried.
         label: What kind of actor it is.
     """
 
@@ -138,7 +174,20 @@ class ChildCounts:
     workers: int
 
 
-def info(child: Child, *, named: bool = True) -> ChildInfo:
+@attrs.frozen
+class StartedChild:
+    """What a start has led to.
+
+    Attributes:
+        ref: The child; None if its `on_start` returned `Ignore()`.
+        info: What its `on_start` gave with `Started(info)`, or the function with `task_status.started(info)`.
+    """
+
+    ref: Ref | None
+    info: Any = None
+
+
+def describe(child: Child, *, named: bool) -> ChildInfo:
     """Describe a child for `which_children`."""
     spec = child.spec
     return ChildInfo(
@@ -146,40 +195,8 @@ def info(child: Child, *, named: bool = True) -> ChildInfo:
     )
 
 
-def counts(children: list[Child]) -> ChildCounts:
+def count(children: Iterable[Child]) -> ChildCounts:
     """Count children for `count_children`."""
-    supervisors = sum(child.spec.type == "supervisor" for child in children)
-    active = sum(child.cell is not None for child in children)
-    return ChildCounts(len(children), active, supervisors, len(children) - supervisors)
-
-
-def is_expected(spec: ChildSpec, reason: ExitReason) -> bool:
-    """Say whether a child that its supervisor stopped ended as it should (OTP P05, R08)."""
-    if spec.shutdown == "brutal_kill":
-        return isinstance(reason, Killed)
-    return isinstance(reason, Shutdown) or (isinstance(reason, Normal) and spec.restart != "permanent")
-
-
-async def stop_cell(cell: Cell, spec: ChildSpec, supervisor: str) -> ExitReason:
-    """Stop a child as its spec says: ask, wait, kill; return how it really ended (OTP E02–E06, E08, E09).
-
-    Ends only when the child has ended. One that survives its kill by `STUCK_AFTER` seconds is reported.
-    """
-    if cell.reason is not None:
-        return cell.reason
-    if spec.shutdown != "brutal_kill":
-        cell.shut_down(Shutdown())
-        with trio.move_on_after(float("inf") if spec.shutdown is None else spec.shutdown):
-            return await cell.ref.wait_stopped()
-    return await kill_cell(cell, spec, supervisor)
-
-
-async def kill_cell(cell: Cell, spec: ChildSpec, supervisor: str) -> ExitReason:
-    """Kill a child and wait until it has ended."""
-    cell.kill()
-    with trio.move_on_after(STUCK_AFTER):
-        return await cell.ref.wait_stopped()
-    reason: Any = cell.reason
-    if reason is None:
-        cell.system.telemetry.tell(ChildStuck(supervisor, cell.label, STUCK_AFTER))
-    return await cell.ref.wait_stopped()
+    listed = list(children)
+    supervisors = sum(child.spec.type == "supervisor" for child in listed)
+    return ChildCounts(len(listed), sum(child.alive for child in listed), supervisors, len(listed) - supervisors)

@@ -7,38 +7,30 @@ from typing import Any
 import attrs
 import trio
 
-from sapwood.actors import Cell, ChildExit, ExitReason, Failure, Ref, Shutdown, handle, start_nowait
-from sapwood.errors import ChildNotFound, InvalidChildSpec, MaxChildren, StartTimeout
-from sapwood.supervision._base import BaseSupervisor, Retry, as_reason, start_failure
-from sapwood.supervision._children import (
-    ON_EXIT,
-    Action,
-    Child,
-    ChildCounts,
-    ChildInfo,
-    counts,
-    ending,
-    info,
-    is_expected,
-    kill_cell,
-    stop_cell,
-)
-from sapwood.supervision._requests import (
-    CountChildren,
-    GetStatistics,
-    StartChild,
-    SupervisorStatistics,
-    TerminateChild,
-    WhichChildren,
-)
+from sapwood.actors import Cell, ChildExit, ExitReason, Failure, Ref, Reply, check_branch, handle
+from sapwood.errors import AskCycle, ChildNotFound, InvalidChildSpec, MaxChildren
+from sapwood.supervision._base import BaseSupervisor, Retry, as_reason
+from sapwood.supervision._children import ON_EXIT, Action, Child, StartedChild, ending, is_expected
+from sapwood.supervision._requests import StartChild, TerminateChild
 from sapwood.supervision._spec import ChildSpec
+from sapwood.supervision._stopping import stop_cells
 
 
-class DynamicSupervisor(BaseSupervisor):
+@attrs.frozen
+class Start:
+    """A start that goes on before any other request is taken (OTP E13)."""
+
+    child: Child
+    cell: Cell
+    reply: Reply[StartedChild]
+
+
+class DynamicSupervisor(BaseSupervisor[Cell]):
     """Starts children on demand; starts with none.
 
     Child ids are ignored, so many children may share one (OTP H01). On shutdown all children are told to stop at
-    the same time, each within its own time (OTP H11).
+    the same time, each within its own time (OTP H11). A subclass that overrides `on_continue` passes tokens that
+    are not its own on to `super().on_continue(token)`.
 
     Args:
         max_children: Most children at a time, those being restarted included; None for no limit (OTP H02, H03).
@@ -50,6 +42,8 @@ class DynamicSupervisor(BaseSupervisor):
         InvalidChildSpec: if an option is out of its range.
     """
 
+    _names_children = False
+
     def __init__(
         self,
         *,
@@ -58,140 +52,112 @@ class DynamicSupervisor(BaseSupervisor):
         period: float = 5.0,
         extra_arguments: tuple[Any, ...] = (),
     ) -> None:
+        # Children stand under their last known cell, so that one being restarted is still found by its old ref (H08).
         super().__init__(restarts, period)
         if max_children is not None and (type(max_children) is not int or max_children < 0):
             raise InvalidChildSpec("max_children", "None or an int >= 0", max_children)
         self._max_children = max_children
         self._extra_arguments = tuple(extra_arguments)
-        # By the last known cell, so that a child being restarted is still found by its old ref (OTP H08).
-        self._children: dict[Cell, Child] = {}
 
     async def on_stop(self, reason: ExitReason) -> None:
-        await self._stop_all()
+        await self._stop_children()
 
-    def cells(self) -> list[Cell]:
-        return [child.cell for child in self._children.values() if child.cell is not None]
+    async def _stop_children(self) -> None:
+        children, self._children = list(self._children.values()), {}
+        running = [(child.cell, child) for child in children if child.cell is not None]
+        for child in children:
+            child.stopped()
+        await stop_cells([(cell, child.spec) for cell, child in running], self._cell.label)
+        self._report_stopped(running)
 
-    async def _stop_all(self) -> None:
-        running = [child for child in self._children.values() if child.cell is not None]
-        for child in self._children.values():
-            child.cancel_retry()
-        self._children = {}
-        cells: list[tuple[Cell, ChildSpec, float]] = []
-        for child in running:
-            cell = child.cell
-            assert cell is not None
-            limit = 0.0
-            if child.spec.shutdown == "brutal_kill":
-                cell.kill()
-            else:
-                cell.shut_down(Shutdown())
-                limit = float("inf") if child.spec.shutdown is None else float(child.spec.shutdown)
-            cells.append((cell, child.spec, limit))
-        started = trio.current_time()
-        # One wait for each distinct time-out instead of one for each child.
-        for limit in sorted({limit for _, _, limit in cells}):
-            with trio.CancelScope(deadline=started + limit):
-                for cell, _, own in cells:
-                    if own == limit and cell.reason is None:
-                        await cell.ref.wait_stopped()
-            for cell, spec, own in cells:
-                if own == limit and cell.reason is None:
-                    cell.kill()
-        for cell, spec, _ in cells:
-            if cell.reason is None:
-                await kill_cell(cell, spec, self._cell.label)
-        for child, (cell, spec, _) in zip(running, cells, strict=True):
-            if cell.reason is not None and not is_expected(spec, cell.reason):
-                self._report("shutdown_error", cell.reason, child)
+    def _report_stopped(self, stopped: list[tuple[Cell, Child]]) -> None:
+        """Report unexpected ends, those with the same reason as one (OTP P02)."""
+        same: dict[str, list[tuple[Cell, Child]]] = {}
+        for cell, child in stopped:
+            if cell.reason is not None and not is_expected(child.spec, cell.reason):
+                same.setdefault(str(cell.reason), []).append((cell, child))
+        for group in same.values():
+            cell, child = group[0]
+            self._report("shutdown_error", cell.reason, child, cell, times=len(group))
 
     # --- starting ---------------------------------------------------------------------------------
 
     @handle
-    def start_child(self, message: StartChild) -> Ref | Failure | None:
-        spec = message.spec
-        if spec.significant:
-            return Failure(InvalidChildSpec("significant", "False below a dynamic supervisor", True))
-        if self._max_children is not None and len(self._children) >= self._max_children:
-            return Failure(MaxChildren(self._max_children))
-        if self._extra_arguments:
-            birth = attrs.evolve(spec.birth, args=self._extra_arguments + spec.birth.args)
-            spec = attrs.evolve(spec, birth=birth)
+    def start_child(self, message: StartChild) -> StartedChild | Failure | None:
+        spec = self._accept(message.spec)
+        if isinstance(spec, Failure):
+            return spec
         child = Child(spec)
         cell = self._new_cell(child)
-        try:
-            started = start_nowait(cell, self._nursery)
-        except (MemoryError, trio.TrioInternalError):
-            raise
-        except Exception as error:
-            return Failure(start_failure(spec, cell, error))
-        if not started:
-            # Starting goes on before any other request is taken (OTP E13).
-            self._children[cell] = child
-            self.continue_with((child, cell, self.reply_later()))
+        settled, error = self._begin(child, cell)
+        if not settled:
+            self._children[cell] = child  # it takes a place already (H03)
+            self.continue_with(Start(child, cell, self.reply_later()))
             return None
-        if cell.start_error is not None:
-            return Failure(start_failure(spec, cell, cell.start_error))
-        return self._add(child, cell)
+        return self._add(child, cell) if error is None else Failure(error)
+
+    def _accept(self, spec: object) -> ChildSpec | Failure:
+        if not isinstance(spec, ChildSpec):
+            return Failure(InvalidChildSpec("children", "a spec made with child(...) or supervisor(...)", spec))
+        if spec.significant:
+            return Failure(InvalidChildSpec("significant", "False below a dynamic supervisor", spec.significant))  # F09
+        if self._max_children is not None and len(self._children) >= self._max_children:
+            return Failure(MaxChildren(self._max_children))
+        if not self._extra_arguments:
+            return spec
+        return attrs.evolve(spec, birth=attrs.evolve(spec.birth, args=self._extra_arguments + spec.birth.args))
 
     async def on_continue(self, token: Any) -> None:
-        child, cell, reply = token
-        limit = float("inf") if child.spec.start_timeout is None else child.spec.start_timeout
-        with trio.move_on_after(limit):
-            await cell.wait_started()
-        del self._children[cell]
-        error: Exception | None = cell.start_error
-        if error is None and not cell.ran and not cell.ignored:
-            await kill_cell(cell, child.spec, self._cell.label)
-            error = StartTimeout(cell.label, limit)
-        if error is not None:
-            reply.fail(start_failure(child.spec, cell, error))
-        else:
-            reply(self._add(child, cell))
+        if isinstance(token, Start):
+            error = await self._end_start(token.child, token.cell)
+            del self._children[token.cell]
+            if error is None:
+                token.reply(self._add(token.child, token.cell))
+            else:
+                token.reply.fail(error)
 
-    def _add(self, child: Child, cell: Cell) -> Ref | None:
-        self._settle(child, cell)
-        if child.cell is None:
-            return None
-        self._children[cell] = child
-        return cell.ref
+    def _add(self, child: Child, cell: Cell) -> StartedChild:
+        started = self._settle(child, cell)
+        if started.ref is not None:
+            self._children[cell] = child
+        return started
 
     # --- ends of children -------------------------------------------------------------------------
 
     @handle
     async def child_ended(self, message: ChildExit) -> None:
-        child = self._children.get(message.ref._cell)
-        if child is None or child.cell is not message.ref._cell:
+        cell = message.ref._cell
+        child = self._children.get(cell)
+        if child is None or child.cell is not cell:
             return
         reason = message.reason
         self._report_exit(child, reason)
-        if ON_EXIT[child.spec.restart, ending(reason)] is Action.RESTART:
-            if not self._schedule(child, reason):
-                await self._restart(message.ref._cell, child, reason)
+        if ON_EXIT[child.spec.restart, ending(reason)] is not Action.RESTART:
+            del self._children[cell]  # H10
+        elif child.spec.backoff is None:
+            await self._restart(cell, child, reason)
         else:
-            del self._children[message.ref._cell]  # H10
+            self._retry_later(child, reason)
 
     @handle
     async def try_restart(self, message: Retry) -> None:
+        await trio.lowlevel.checkpoint()
         child = message.child
-        last = child.last_ref
-        if last is None or child.state != "restarting" or child.incarnation != message.incarnation:
-            return
-        if self._children.get(last._cell) is child:
-            await self._restart(last._cell, child, child.reason)
+        last = child.last_cell
+        if message.still_due and last is not None and self._children.get(last) is child:
+            await self._restart(last, child, child.reason)
 
-    async def _restart(self, old: Cell, child: Child, reason: ExitReason) -> None:
-        if not self._may_restart(child, reason):
+    async def _restart(self, last: Cell, child: Child, reason: ExitReason) -> None:
+        if not self._may_restart(child):
             return
         child.due(reason)
-        child.cancel_retry()
-        error = await self._launch(child)
-        if error is not None:
-            self._report("start_error", error, child)
-            self._try_again(child, as_reason(error))
+        outcome = await self._launch(child)
+        if isinstance(outcome, Exception):
+            self._report("start_error", outcome, child, last)
+            self._retry_later(child, as_reason(outcome))
             return
-        del self._children[old]
-        if child.cell is not None:  # an ignored restart drops the child (OTP H09)
+        del self._children[last]
+        if child.cell is not None:  # an ignored restart drops the child (H09)
             self._children[child.cell] = child
             self._restarted(child, reason)
 
@@ -199,34 +165,17 @@ class DynamicSupervisor(BaseSupervisor):
 
     @handle
     async def terminate_child(self, message: TerminateChild) -> Failure | None:
-        if isinstance(message.child, str):
-            return Failure(InvalidChildSpec("child", "the ref of a child; a dynamic supervisor ignores ids", message.child))
-        child = self._children.pop(message.child._cell, None)
+        wanted = message.child
+        if not isinstance(wanted, Ref):
+            return Failure(InvalidChildSpec("child", "the ref of a child; a dynamic supervisor ignores ids", wanted))
+        child = self._children.get(wanted._cell)
         if child is None:
-            return Failure(ChildNotFound(repr(message.child)))
-        cell = child.cell
-        child.stopped()
-        if cell is not None:
-            reason = await stop_cell(cell, child.spec, self._cell.label)
-            if not is_expected(child.spec, reason):
-                self._report("shutdown_error", reason, child)
+            return Failure(ChildNotFound(wanted.label))
+        if child.cell is not None and message.caller is not None:
+            try:
+                check_branch(message.caller._cell, (self._cell,), child.cell)
+            except AskCycle as error:
+                return Failure(error)
+        del self._children[wanted._cell]
+        await self._stop_child(child)
         return None
-
-    @handle
-    def which_children(self, message: WhichChildren) -> list[ChildInfo]:
-        return [info(child, named=False) for child in self._children.values()]
-
-    @handle
-    def count_children(self, message: CountChildren) -> ChildCounts:
-        return counts(list(self._children.values()))
-
-    @handle
-    def get_statistics(self, message: GetStatistics) -> SupervisorStatistics:
-        children = list(self._children.values())
-        return SupervisorStatistics(
-            children=len(children),
-            active=sum(child.cell is not None for child in children),
-            restarting=sum(child.state == "restarting" for child in children),
-            restarts=self._restarts,
-            restarts_in_window=self._intensity.count(self.environment.monotonic()),
-        )

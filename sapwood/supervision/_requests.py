@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal, overload
+
 import attrs
 
-from sapwood.actors import Ref, Request, message
-from sapwood.supervision._children import ChildCounts, ChildInfo
+from sapwood.actors import Ref, Request, blocked_actor, message
+from sapwood.errors import InvalidChildSpec
+from sapwood.supervision._children import ChildCounts, ChildInfo, StartedChild
 from sapwood.supervision._spec import ChildSpec
 
 
@@ -29,17 +32,18 @@ class SupervisorStatistics:
 
 
 @message("supervision.start_child")
-class StartChild(Request[Ref | None]):
+class StartChild(Request[StartedChild]):
     spec: ChildSpec
 
 
 @message("supervision.terminate_child")
 class TerminateChild(Request[None]):
     child: str | Ref
+    caller: Ref | None = None
 
 
 @message("supervision.restart_child")
-class RestartChild(Request[Ref | None]):
+class RestartChild(Request[StartedChild]):
     id: str
 
 
@@ -68,10 +72,22 @@ class GetStatistics(Request[SupervisorStatistics]):
     pass
 
 
-async def start_child(supervisor: Ref, spec: ChildSpec) -> Ref | None:
+@overload
+async def start_child(supervisor: Ref, spec: ChildSpec) -> Ref | None: ...
+@overload
+async def start_child(supervisor: Ref, spec: ChildSpec, *, with_info: Literal[True]) -> tuple[Ref | None, Any]: ...
+async def start_child(
+    supervisor: Ref, spec: ChildSpec, *, with_info: bool = False
+) -> Ref | tuple[Ref | None, Any] | None:
     """Start a child and add it at the end of the order; None if its `on_start` returned `Ignore()` (OTP G01, R04).
 
     Waits as long as the child takes to start. A failing start changes nothing and uses no budget (OTP G04).
+
+    Args:
+        supervisor: The supervisor.
+        spec: The child.
+        with_info: Return also what the child's `on_start` gave with `Started(info)`, or the async function with
+            `task_status.started(info)`; None if it gave nothing (OTP A14).
 
     Raises:
         AlreadyStarted: if a child with this id runs (OTP G02), or its key is taken.
@@ -79,10 +95,12 @@ async def start_child(supervisor: Ref, spec: ChildSpec) -> Ref | None:
         MaxChildren: if a dynamic supervisor is full (OTP H02).
         ChildFailed: if the child fails to start.
         RegistryUnavailable: if the child has a key and the registry cannot tell.
-        InvalidChildSpec: if the supervisor cannot have such a child.
+        InvalidChildSpec: if it is no spec, or the supervisor cannot have such a child.
         ActorDown: if the supervisor is dead (OTP G15).
     """
-    return await supervisor.ask(StartChild(spec), timeout=None)
+    check_spec(spec)
+    started = await supervisor.ask(StartChild(spec), timeout=None)
+    return (started.ref, started.info) if with_info else started.ref
 
 
 async def terminate_child(supervisor: Ref, child: str | Ref) -> None:
@@ -94,20 +112,31 @@ async def terminate_child(supervisor: Ref, child: str | Ref) -> None:
 
     Raises:
         ChildNotFound: if there is no such child.
+        AskCycle: if the calling actor is that child, or below it: it would wait for its own end (OTP E17).
         ActorDown: if the supervisor is dead.
     """
-    await supervisor.ask(TerminateChild(child), timeout=None)
+    await supervisor.ask(TerminateChild(child, blocked_actor()), timeout=None)
 
 
-async def restart_child(supervisor: Ref, id: str) -> Ref | None:
-    """Start a child that has a spec and no process (OTP G09, G10).
+@overload
+async def restart_child(supervisor: Ref, id: str) -> Ref | None: ...
+@overload
+async def restart_child(supervisor: Ref, id: str, *, with_info: Literal[True]) -> tuple[Ref | None, Any]: ...
+async def restart_child(
+    supervisor: Ref,
+    id: str,
+    *,
+    with_info: bool = False,
+) -> Ref | tuple[Ref | None, Any] | None:
+    """Start a child that has a spec and no process (OTP G09, G10); see `start_child` for what it returns.
 
     Raises:
         ChildNotFound, ChildRunning, ChildRestarting: if it has no spec, runs, or is being restarted.
         ChildFailed: if it fails to start; it stays without a process.
         ActorDown: if the supervisor is dead.
     """
-    return await supervisor.ask(RestartChild(id), timeout=None)
+    started = await supervisor.ask(RestartChild(id), timeout=None)
+    return (started.ref, started.info) if with_info else started.ref
 
 
 async def delete_child(supervisor: Ref, id: str) -> None:
@@ -155,3 +184,13 @@ async def supervisor_statistics(supervisor: Ref) -> SupervisorStatistics:
         ActorDown: if the supervisor is dead.
     """
     return await supervisor.ask(GetStatistics(), timeout=None)
+
+
+def check_spec(spec: object) -> None:
+    """Refuse what is no spec, in the caller, whatever the supervisor is (OTP H06).
+
+    Raises:
+        InvalidChildSpec: saying how a spec is made.
+    """
+    if not isinstance(spec, ChildSpec):
+        raise InvalidChildSpec("spec", "a spec made with child(...) or supervisor(...)", spec)

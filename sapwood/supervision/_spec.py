@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import attrs
 
 from sapwood.actors import Actor, Birth, MailboxOptions
 from sapwood.errors import InvalidChildSpec
-
-if TYPE_CHECKING:
-    from sapwood.supervision._backoff import Backoff
+from sapwood.supervision._backoff import Backoff, is_seconds
+from sapwood.supervision._functions import FunctionChild
 
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
-Shutdown: TypeAlias = float | Literal["brutal_kill"] | None
+ShutdownTime: TypeAlias = float | Literal["brutal_kill"] | None
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 
@@ -26,6 +25,9 @@ STRATEGIES: Final = ("one_for_one", "one_for_all", "rest_for_one")
 AUTO_SHUTDOWNS: Final = ("never", "any_significant", "all_significant")
 
 DEFAULT: Final[Any] = object()
+DEFAULT_SHUTDOWN: Final[Mapping[str, ShutdownTime]] = {"worker": 5.0, "supervisor": None}  # A11
+
+STARTABLE: Final = "an Actor class, a function that returns an Actor, or an async function"
 
 
 @attrs.frozen
@@ -42,32 +44,40 @@ class ChildSpec:
         significant: Whether its orderly end may stop the supervisor, see `auto_shutdown`.
         backoff: Delays between restarts; None for none, as in OTP.
         start_timeout: Seconds that starting may take; None for no limit.
+        detach_stuck: Whether the supervisor goes on without the child if that survives its kill by 5 s. The child
+            is then fenced: its key is free, its ref is down, messages to it are dead letters; what its code still
+            does cannot be taken back, and the run cannot end before it does. False waits for it (OTP Q03).
+
+    Raises:
+        InvalidChildSpec: naming the field that cannot work.
     """
 
     id: str
     birth: Birth
     restart: Restart = "permanent"
-    shutdown: Shutdown = 5.0
+    shutdown: ShutdownTime = 5.0
     type: Literal["worker", "supervisor"] = "worker"
     significant: bool = False
     backoff: Backoff | None = None
     start_timeout: float | None = None
+    detach_stuck: bool = False
 
     def __attrs_post_init__(self) -> None:
         checks: tuple[tuple[str, bool, str], ...] = (
             ("id", isinstance(self.id, str) and bool(self.id), "a string that is not empty"),
-            ("start", callable(self.birth.factory), "an Actor class, a function that returns an Actor, or an async function"),
+            ("birth", isinstance(self.birth, Birth), "what child(...) makes of a start function"),
             ("restart", self.restart in RESTARTS, f"one of {', '.join(RESTARTS)}"),
-            ("shutdown", _is_shutdown(self.shutdown), "seconds >= 0, None to wait for ever, or 'brutal_kill'"),
+            ("shutdown", _is_shutdown_time(self.shutdown), "seconds >= 0, None to wait for ever, or 'brutal_kill'"),
             ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
             ("significant", isinstance(self.significant, bool), "True or False"),
             ("significant", not (self.significant and self.restart == "permanent"), "False for a permanent child"),
-            ("start_timeout", self.start_timeout is None or self.start_timeout > 0, "None or seconds > 0"),
+            ("backoff", self.backoff is None or isinstance(self.backoff, Backoff), "None or a Backoff"),
+            ("start_timeout", self.start_timeout is None or _is_positive(self.start_timeout), "None or seconds > 0"),
+            ("detach_stuck", isinstance(self.detach_stuck, bool), "True or False"),
         )
         for field, fine, expected in checks:
             if not fine:
-                got = self.birth.factory if field == "start" else getattr(self, field)
-                raise InvalidChildSpec(field, expected, got)
+                raise InvalidChildSpec(field, expected, getattr(self, field))
 
 
 def child(
@@ -76,10 +86,11 @@ def child(
     id: str | None = None,
     key: object = None,
     restart: Restart = "permanent",
-    shutdown: Shutdown = DEFAULT,
+    shutdown: ShutdownTime = DEFAULT,
     significant: bool = False,
     backoff: Backoff | None = None,
     start_timeout: float | None = None,
+    detach_stuck: bool = False,
     mailbox: MailboxOptions | None = None,
 ) -> ChildSpec:
     """Describe a child: `child(Account, 100, key=("account", 1))`.
@@ -96,34 +107,30 @@ def child(
         significant: See `ChildSpec`.
         backoff: See `ChildSpec`.
         start_timeout: See `ChildSpec`.
+        detach_stuck: See `ChildSpec`.
         mailbox: Bounds of its mailbox; None for those of its class.
 
     Raises:
-        InvalidChildSpec: naming the field that cannot work, what was expected, and what was got.
+        InvalidChildSpec: naming the field that cannot work, what was expected, and what was got (OTP A09).
     """
-    from sapwood.supervision._functions import FunctionActor
-
-    if not callable(start):
-        raise InvalidChildSpec("start", "an Actor class, a function that returns an Actor, or an async function", start)
-    supervises = isinstance(start, type) and issubclass(start, Actor) and start.__supervises__
-    if isinstance(start, type) and not issubclass(start, Actor):
-        raise InvalidChildSpec("start", "a class that derives from Actor", start)
-    if isinstance(start, partial):
-        inner = cast("partial[Any]", start).func
-        supervises = isinstance(inner, type) and issubclass(inner, Actor) and inner.__supervises__
-    if inspect.iscoroutinefunction(start):
-        birth = Birth(FunctionActor, (start, args), {}, key, mailbox, title=id or start.__name__)
+    function, bound, keywords = _unwrap(start)
+    kind = _kind(function)
+    name: str = getattr(function, "__name__", type(function).__name__)
+    title = id if isinstance(id, str) else ""
+    if _is_async(function):
+        birth = Birth(FunctionChild(function, keywords), (*bound, *args), {}, key, mailbox, title=title or name)
     else:
-        birth = Birth(start, args, {}, key, mailbox, title=id or "")
+        birth = Birth(function, (*bound, *args), keywords, key, mailbox, title=title)
     return ChildSpec(
-        id=id if id is not None else _default_id(start, key),
+        id=id if id is not None else name if key is None else repr(key),
         birth=birth,
         restart=restart,
-        shutdown=(None if supervises else 5.0) if shutdown is DEFAULT else shutdown,
-        type="supervisor" if supervises else "worker",
+        shutdown=DEFAULT_SHUTDOWN[kind] if shutdown is DEFAULT else shutdown,
+        type=kind,
         significant=significant,
         backoff=backoff,
         start_timeout=start_timeout,
+        detach_stuck=detach_stuck,
     )
 
 
@@ -137,16 +144,34 @@ def supervisor(
     auto_shutdown: AutoShutdown = "never",
     key: object = None,
     restart: Restart = "permanent",
-    shutdown: Shutdown = None,
+    shutdown: ShutdownTime = None,
     significant: bool = False,
+    backoff: Backoff | None = None,
+    detach_stuck: bool = False,
 ) -> ChildSpec:
-    """Describe a supervisor as a child of another one; see `Supervisor` for its own options."""
+    """Describe a supervisor as a child of another one; see `Supervisor` for its own options, `ChildSpec` for the rest.
+
+    Raises:
+        InvalidChildSpec: naming the field that cannot work.
+    """
     from sapwood.supervision._supervisor import Supervisor
 
-    start = partial(
-        Supervisor, tuple(children), strategy=strategy, restarts=restarts, period=period, auto_shutdown=auto_shutdown
+    options: dict[str, Any] = {
+        "strategy": strategy,
+        "restarts": restarts,
+        "period": period,
+        "auto_shutdown": auto_shutdown,
+    }
+    return child(
+        partial(Supervisor, tuple(children), **options),
+        id=id,
+        key=key,
+        restart=restart,
+        shutdown=shutdown,
+        significant=significant,
+        backoff=backoff,
+        detach_stuck=detach_stuck,
     )
-    return child(start, id=id, key=key, restart=restart, shutdown=shutdown, significant=significant)
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
@@ -159,15 +184,33 @@ def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
         raise InvalidChildSpec(field, f"one of {', '.join(choices)}", value)
 
 
-def _default_id(start: Any, key: object) -> str:
-    if key is not None:
-        return repr(key)
-    if isinstance(start, partial):
-        start = cast("partial[Any]", start).func
-    return getattr(start, "__name__", type(start).__name__)
+def _unwrap(start: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(start, partial):
+        return start, (), {}
+    outer = cast("partial[Any]", start)
+    function, bound, keywords = _unwrap(outer.func)
+    return function, (*bound, *outer.args), {**keywords, **outer.keywords}
 
 
-def _is_shutdown(value: object) -> bool:
-    if value is None or value == "brutal_kill":
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+def _kind(function: Any) -> Literal["worker", "supervisor"]:
+    if isinstance(function, type):
+        cls = cast("type[Any]", function)
+        if issubclass(cls, Actor):
+            return "supervisor" if cls.__supervises__ else "worker"
+    elif callable(function):
+        return "worker"
+    raise InvalidChildSpec("start", STARTABLE, function)
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or (
+        not inspect.isroutine(function) and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # its kind is asked for, not whether it is callable
+    )
+
+
+def _is_shutdown_time(value: object) -> bool:
+    return value is None or value == "brutal_kill" or is_seconds(value)
+
+
+def _is_positive(value: object) -> bool:
+    return is_seconds(value) and value != 0

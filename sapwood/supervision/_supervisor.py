@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sapwood.actors import Cell, ChildExit, ExitReason, Failure, Ref, Shutdown, handle
+import trio
+
+from sapwood.actors import Cell, ChildExit, ExitReason, Failure, Ref, Shutdown, StartResult, check_branch, handle
 from sapwood.errors import (
     AlreadyPresent,
     AlreadyStarted,
+    AskCycle,
     ChildFailed,
     ChildNotFound,
     ChildRestarting,
@@ -15,37 +18,19 @@ from sapwood.errors import (
     InvalidChildSpec,
 )
 from sapwood.supervision._base import BaseSupervisor, Retry, as_reason
-from sapwood.supervision._children import (
-    ON_EXIT,
-    Action,
-    Child,
-    ChildCounts,
-    ChildInfo,
-    counts,
-    ending,
-    info,
-    is_expected,
-    stop_cell,
-)
-from sapwood.supervision._requests import (
-    CountChildren,
-    DeleteChild,
-    GetChildSpec,
-    GetStatistics,
-    RestartChild,
-    StartChild,
-    SupervisorStatistics,
-    TerminateChild,
-    WhichChildren,
-)
+from sapwood.supervision._children import ON_EXIT, Action, Child, StartedChild, ending
+from sapwood.supervision._requests import DeleteChild, GetChildSpec, RestartChild, StartChild, TerminateChild
 from sapwood.supervision._spec import AUTO_SHUTDOWNS, STRATEGIES, AutoShutdown, ChildSpec, Strategy, check_choice
 
 
-class Supervisor(BaseSupervisor):
+class Supervisor(BaseSupervisor[str]):
     """Starts children in order, restarts them when they end, stops them in reverse order.
 
     Its operations run one at a time, in its own task (OTP E13). Every child is a task in a nursery that this task
     owns, so no child can outlive it.
+
+    A subclass gives its children to `super().__init__`. One that overrides `on_start` calls `super().on_start()`,
+    or returns `Ignore()` before it and starts nothing (OTP A06).
 
     Args:
         children: Specs in start order.
@@ -72,9 +57,8 @@ class Supervisor(BaseSupervisor):
         super().__init__(restarts, period)
         check_choice("strategy", strategy, STRATEGIES)
         check_choice("auto_shutdown", auto_shutdown, AUTO_SHUTDOWNS)
-        self._strategy = strategy
-        self._auto_shutdown = auto_shutdown
-        self._children: dict[str, Child] = {}
+        self._strategy: Strategy = strategy
+        self._auto_shutdown: AutoShutdown = auto_shutdown
         for spec in children:
             self._check(spec)
             if spec.id in self._children:
@@ -85,37 +69,33 @@ class Supervisor(BaseSupervisor):
         if not isinstance(spec, ChildSpec):
             raise InvalidChildSpec("children", "specs made with child(...) or supervisor(...)", spec)
         if spec.significant and self._auto_shutdown == "never":
-            raise InvalidChildSpec("significant", "False where auto_shutdown is 'never'", True)
+            raise InvalidChildSpec("significant", "False where auto_shutdown is 'never'", spec.significant)
 
     # --- start and stop ---------------------------------------------------------------------------
 
-    async def on_start(self) -> None:
+    async def on_start(self) -> StartResult:
         for child in tuple(self._children.values()):
-            error = await self._launch(child)
-            if error is not None:
-                self._report("start_error", error, child)
-                await self._stop_all()
-                raise error if isinstance(error, ChildFailed) else ChildFailed(child.spec.id, as_reason(error))
+            outcome = await self._launch(child)
+            if isinstance(outcome, Exception):
+                self._report("start_error", outcome, child)
+                await self._stop_children()
+                raise outcome if isinstance(outcome, ChildFailed) else ChildFailed(child.spec.id, as_reason(outcome))
             if child.cell is None and child.spec.restart == "temporary":
-                del self._children[child.spec.id]  # A13
+                self._forget(child)  # A13
+        return None
 
     async def on_stop(self, reason: ExitReason) -> None:
-        await self._stop_all()
+        await self._stop_children()
 
-    def cells(self) -> list[Cell]:
-        return [child.cell for child in self._children.values() if child.cell is not None]
-
-    async def _stop_all(self) -> None:
+    async def _stop_children(self) -> None:
         for child in reversed(tuple(self._children.values())):
             await self._stop_child(child)
 
-    async def _stop_child(self, child: Child) -> None:
-        cell = child.cell
-        child.stopped()
-        if cell is not None:
-            reason = await stop_cell(cell, child.spec, self._cell.label)
-            if not is_expected(child.spec, reason):
-                self._report("shutdown_error", reason, child)
+    def _has(self, child: Child) -> bool:
+        return self._children.get(child.spec.id) is child
+
+    def _forget(self, child: Child) -> None:
+        del self._children[child.spec.id]
 
     # --- ends of children -------------------------------------------------------------------------
 
@@ -128,12 +108,14 @@ class Supervisor(BaseSupervisor):
         self._report_exit(child, reason)
         action = ON_EXIT[child.spec.restart, ending(reason)]
         if action is Action.RESTART:
-            if not self._schedule(child, reason):
+            if child.spec.backoff is None:
                 await self._restart(child, reason)
+            else:
+                await self._put_off(child, reason)
             return
         child.stopped()
         if action is Action.FORGET:
-            del self._children[child.spec.id]
+            self._forget(child)
         if child.spec.significant and self._ends_with(child):
             self.stop(Shutdown("auto shutdown"))
 
@@ -145,50 +127,59 @@ class Supervisor(BaseSupervisor):
 
     @handle
     async def try_restart(self, message: Retry) -> None:
-        child = message.child
-        if child.state == "restarting" and child.incarnation == message.incarnation and self._has(child):
-            await self._restart(child, child.reason)
+        await trio.lowlevel.checkpoint()
+        if message.still_due and self._has(message.child):
+            await self._restart(message.child, message.child.reason)
+
+    async def _put_off(self, child: Child, reason: ExitReason) -> None:
+        """Have a child tried again; what depends on it does not run meanwhile if that takes a while."""
+        self._retry_later(child, reason)
+        if child.spec.backoff is not None:
+            await self._stop_group(child)
 
     async def _restart(self, child: Child, reason: ExitReason) -> None:
-        if not self._may_restart(child, reason):
+        """Replace a child, and of its siblings those that the strategy names, each whether it ran or not (OTP C07)."""
+        if not self._may_restart(child):
             return
         child.due(reason)
-        child.cancel_retry()
+        for member in await self._stop_group(child):
+            outcome = await self._launch(member)
+            if isinstance(outcome, Exception):
+                self._report("start_error", outcome, member, member.last_cell)
+                if member is not child and child.state == "restarting":
+                    child.stopped()
+                # one_for_all starts over then, rest_for_one goes on from the child that failed (OTP C10, C11).
+                await self._put_off(member, as_reason(outcome))
+                return
+            self._restarted(member, reason)
+
+    async def _stop_group(self, child: Child) -> list[Child]:
+        """Stop the siblings that fall with a child, last one first; return all that are to start again, in order."""
         group = self._group(child)
         for sibling in reversed(group):
             if sibling is not child:
                 await self._stop_child(sibling)
                 if sibling.spec.restart == "temporary":
-                    del self._children[sibling.spec.id]  # C06
-        for member in group:
-            if self._has(member):
-                error = await self._launch(member)
-                if error is not None:
-                    self._report("start_error", error, member)
-                    # one_for_all starts over, rest_for_one goes on from the child that failed (OTP C10, C11).
-                    for other in group:
-                        if other is child and other is not member and other.state == "restarting":
-                            other.stopped()
-                    self._try_again(member, as_reason(error))
-                    return
-                self._restarted(member, reason)
+                    self._forget(sibling)  # C06
+        return [member for member in group if self._has(member)]
 
     def _group(self, child: Child) -> list[Child]:
         children = list(self._children.values())
-        if self._strategy == "one_for_one":
-            return [child]
-        return children if self._strategy == "one_for_all" else children[children.index(child) :]
+        match self._strategy:
+            case "one_for_one":
+                return [child]
+            case "one_for_all":
+                return children
+            case "rest_for_one":
+                return children[children.index(child) :]
 
     def _find(self, cell: Cell) -> Child | None:
         return next((child for child in self._children.values() if child.cell is cell), None)
 
-    def _has(self, child: Child) -> bool:
-        return self._children.get(child.spec.id) is child
-
     # --- management -------------------------------------------------------------------------------
 
     @handle
-    async def start_child(self, message: StartChild) -> Ref | Failure | None:
+    async def start_child(self, message: StartChild) -> StartedChild | Failure:
         spec = message.spec
         try:
             self._check(spec)
@@ -196,73 +187,58 @@ class Supervisor(BaseSupervisor):
             return Failure(error)
         present = self._children.get(spec.id)
         if present is not None:
-            if present.cell is not None:
-                return Failure(AlreadyStarted(spec.id, present.cell.ref))
-            return Failure(AlreadyPresent(spec.id))
+            return Failure(
+                AlreadyPresent(spec.id) if present.ref is None else AlreadyStarted(spec.id, present.ref)
+            )  # G02, G03
         child = Child(spec)
-        error_ = await self._launch(child)
-        if error_ is not None:
-            return Failure(error_)
+        outcome = await self._launch(child)
+        if isinstance(outcome, Exception):
+            return Failure(outcome)
         if child.cell is not None or spec.restart != "temporary":
             self._children[spec.id] = child
-        return child.ref
+        return outcome
 
     @handle
     async def terminate_child(self, message: TerminateChild) -> Failure | None:
-        child = self._children.get(message.child) if isinstance(message.child, str) else self._find(message.child._cell)
+        wanted = message.child
+        child = self._find(wanted._cell) if isinstance(wanted, Ref) else self._children.get(wanted)
         if child is None:
-            return Failure(ChildNotFound(str(message.child)))
+            return Failure(ChildNotFound(wanted.label if isinstance(wanted, Ref) else wanted))
+        if child.cell is not None and message.caller is not None:
+            try:
+                check_branch(message.caller._cell, (self._cell,), child.cell)
+            except AskCycle as error:
+                return Failure(error)
         await self._stop_child(child)
         if child.spec.restart == "temporary":
-            del self._children[child.spec.id]
+            self._forget(child)  # G08
         return None
 
     @handle
-    async def restart_child(self, message: RestartChild) -> Ref | Failure | None:
-        child, problem = self._at_rest(message.id)
-        if child is None:
-            return problem
-        error = await self._launch(child)
-        return Failure(error) if error is not None else child.ref
+    async def restart_child(self, message: RestartChild) -> StartedChild | Failure:
+        child = self._at_rest(message.id)
+        if isinstance(child, Failure):
+            return child
+        outcome = await self._launch(child)
+        return Failure(outcome) if isinstance(outcome, Exception) else outcome
 
     @handle
     def delete_child(self, message: DeleteChild) -> Failure | None:
-        child, problem = self._at_rest(message.id)
-        if child is None:
-            return problem
-        del self._children[message.id]
+        child = self._at_rest(message.id)
+        if isinstance(child, Failure):
+            return child
+        self._forget(child)
         return None
 
-    def _at_rest(self, id: str) -> tuple[Child | None, Failure | None]:
-        child = self._children.get(id)
+    def _at_rest(self, child_id: str) -> Child | Failure:
+        child = self._children.get(child_id)
         if child is None:
-            return None, Failure(ChildNotFound(id))
-        if child.state == "running":
-            return None, Failure(ChildRunning(id))
-        if child.state == "restarting":
-            return None, Failure(ChildRestarting(id))
-        return child, None
-
-    @handle
-    def which_children(self, message: WhichChildren) -> list[ChildInfo]:
-        return [info(child) for child in self._children.values()]
-
-    @handle
-    def count_children(self, message: CountChildren) -> ChildCounts:
-        return counts(list(self._children.values()))
+            return Failure(ChildNotFound(child_id))
+        if child.state == "stopped":
+            return child
+        return Failure(ChildRunning(child_id) if child.state == "running" else ChildRestarting(child_id))
 
     @handle
     def get_child_spec(self, message: GetChildSpec) -> ChildSpec | Failure:
         child = self._children.get(message.id)
         return child.spec if child is not None else Failure(ChildNotFound(message.id))
-
-    @handle
-    def get_statistics(self, message: GetStatistics) -> SupervisorStatistics:
-        children = list(self._children.values())
-        return SupervisorStatistics(
-            children=len(children),
-            active=sum(child.cell is not None for child in children),
-            restarting=sum(child.state == "restarting" for child in children),
-            restarts=self._restarts,
-            restarts_in_window=self._intensity.count(self.environment.monotonic()),
-        )

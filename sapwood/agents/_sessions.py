@@ -1,0 +1,223 @@
+"""The sessions of a runtime: finding conversations, starting them once, stopping them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+import attrs
+
+from sapwood.actors import (
+    Crashed,
+    Environment,
+    Exited,
+    ExitReason,
+    Killed,
+    Normal,
+    Ref,
+    Shutdown,
+    Telemetry,
+    TelemetryEvent,
+)
+from sapwood.agents._agent import Agent
+from sapwood.agents._publisher import Publisher
+from sapwood.agents._server import AgentServer, Services
+from sapwood.agents._session import Session
+from sapwood.conversation import AgentShutdown
+from sapwood.errors import ActorDown, ChildFailed, ChildNotFound, InvalidOption, PersistenceError, RegistryUnavailable
+from sapwood.registry import Key, Lookup, NotRunning, Registry, Running, Unavailable
+from sapwood.supervision import ChildSpec, DynamicSupervisor, Supervisor, child, terminate_child
+
+SERVER = "agent"
+TREE = "agent_tree"
+SUB_AGENTS = "sub_agents"
+
+
+@attrs.frozen
+class Stopped:
+    """The conversation's server ran and has been stopped."""
+
+
+StopOutcome = Stopped | NotRunning | Unavailable
+
+
+class Sessions:
+    """Conversations by id, each with at most one server (S4-036, S4-047).
+
+    Args:
+        registry: Where servers are registered, as `("agent", id)`.
+        home: The dynamic supervisor of agents, or None while there is none.
+        services: What servers need.
+        environment: Time, randomness, ids, threads.
+        telemetry: Tells of servers that have ended.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        home: Callable[[], Ref | None],
+        services: Services,
+        environment: Environment,
+        telemetry: Telemetry,
+    ) -> None:
+        self._registry = registry
+        self._home = home
+        self._services = services
+        self._environment = environment
+        self._publishers: dict[str, Publisher] = {}
+        telemetry.subscribe(self._watch)
+
+    async def ensure_running(self, agent: Agent, agent_id: str) -> Session:
+        """Return the session of a conversation, starting its server if nothing runs; once under concurrent calls.
+
+        A server that runs already goes on with the configuration it was started with. A stored conversation is
+        restored and goes on where its journal ends; a new one begins empty, only if nothing at all is stored.
+
+        Raises:
+            RegistryUnavailable: if the registry cannot tell; nothing was started (S4-045).
+            StoreUnavailable: if the store cannot answer; that never counts as "nothing stored".
+            RecordCorrupt, FutureVersion: if what is stored cannot be read.
+            ChildFailed: if the server fails to start for another reason.
+            InvalidOption: if the id is no text, or empty.
+        """
+        if not isinstance(cast("object", agent_id), str) or not agent_id:
+            raise InvalidOption(f"conversation id: expected a text that is not empty; got {agent_id!r}")
+        while True:
+            match self._find(agent_id):
+                case Running():
+                    return self.session(agent_id)
+                case Unavailable(reason, retry_after):
+                    raise RegistryUnavailable(f"start agent {agent_id!r}", reason, retry_after)
+                case NotRunning():
+                    await self._start(agent, agent_id)
+
+    async def _start(self, agent: Agent, agent_id: str) -> None:
+        spec = self._tree_spec(agent, agent_id)
+        try:
+            found = await self._registry.get_or_start((TREE, agent_id), spec, under=self._home())
+        except ChildFailed as failure:
+            cause = root_cause(failure)
+            if isinstance(cause, PersistenceError | RegistryUnavailable):
+                raise cause from failure
+            raise
+        if isinstance(found, Unavailable):
+            raise RegistryUnavailable(f"start agent {agent_id!r}", found.reason, found.retry_after)
+        if isinstance(self._find(agent_id), NotRunning):
+            # The tree is just being started by somebody else, or is about to end.
+            await found.ref.get_state(timeout=60.0) if found.ref.alive else None
+
+    def _tree_spec(self, agent: Agent, agent_id: str) -> ChildSpec:
+        """Return the tree of one agent: the server, and below it the supervisor of its sub-agents (S4-051)."""
+        server = child(
+            partial(AgentServer, agent, agent_id, self.publisher(agent_id), self._services),
+            id="server",
+            key=(SERVER, agent_id),
+            restart="transient",
+            shutdown=10.0,
+            significant=True,
+        )
+        sub_agents = child(DynamicSupervisor, id="sub-agents", key=(SUB_AGENTS, agent_id))
+        tree = partial(
+            Supervisor,
+            (server, sub_agents),
+            strategy="rest_for_one",
+            restarts=3,
+            period=5.0,
+            auto_shutdown="any_significant",
+        )
+        # Temporary: a tree that gives up stays down, and costs the supervisor of all agents nothing of its budget.
+        return child(tree, id="agent", restart="temporary")
+
+    def session(self, agent_id: str) -> Session:
+        """Return the session of a conversation, whether its server runs or not."""
+        return Session(agent_id, partial(self._find, agent_id), partial(self.publisher, agent_id), self._environment)
+
+    async def lookup(self, agent_id: str) -> Lookup[Session]:
+        """Say whether the server of a conversation runs; starts nothing (S4-044)."""
+        match await self._registry.lookup((SERVER, agent_id)):
+            case Running():
+                return Running(self.session(agent_id))
+            case NotRunning() as absent:
+                return absent
+            case Unavailable() as unknown:
+                return unknown
+
+    async def stop(self, agent_id: str) -> StopOutcome:
+        """Stop the server of a conversation with everything below it; its state stays in the store."""
+        match await self._registry.lookup((TREE, agent_id)):
+            case Running(ref):
+                home = self._home()
+                if home is None:
+                    return Unavailable("recovering")
+                try:
+                    await terminate_child(home, ref)
+                except (ChildNotFound, ActorDown):
+                    return NotRunning()
+                return Stopped()
+            case other:
+                return other
+
+    def running(self) -> list[str]:
+        """Return the ids of all conversations with a live server, sorted (S4-043).
+
+        Raises:
+            RegistryUnavailable: if any part of the registry cannot tell (S4-046).
+        """
+        return sorted(str(key[1]) for key in self._registry.running(SERVER))
+
+    def publisher(self, agent_id: str) -> Publisher:
+        """Return the publisher of a conversation; it outlives the servers."""
+        found = self._publishers.get(agent_id)
+        if found is None:
+            found = self._publishers[agent_id] = Publisher(agent_id, self._environment)
+        return found
+
+    def _find(self, agent_id: str) -> Lookup[Ref]:
+        return self._registry.lookup_nowait((SERVER, agent_id))
+
+    def _watch(self, event: TelemetryEvent) -> None:
+        """Tell those who follow an agent that its server has ended, however that happened (S4-062)."""
+        if not isinstance(event, Exited) or not isinstance(event.key, tuple):
+            return
+        key = cast("Key", event.key)
+        publisher = self._publishers.get(key[1]) if len(key) == 2 else None  # noqa: PLR2004  # (kind, id)
+        if publisher is None:
+            return
+        if key[0] == SERVER and publisher.up:
+            state = publisher.state
+            publisher.publish(
+                AgentShutdown,
+                state.run.id if state is not None and state.run is not None else "",
+                reason=shutdown_reason(event.reason),
+                status=state.status if state is not None else "stopped",
+                open_interrupts=tuple(each.id for each in state.undecided) if state is not None else (),
+                queued=len(state.queue) if state is not None else 0,
+            )
+        elif key[0] == TREE:
+            publisher.ended()
+            if not publisher.readers:
+                del self._publishers[publisher.agent_id]
+
+
+def shutdown_reason(reason: ExitReason) -> str:
+    """Name an exit reason for subscribers."""
+    match reason:
+        case Normal():
+            return "normal"
+        case Shutdown(detail):
+            return detail or "shutdown"
+        case Killed():
+            return "killed"
+        case Crashed():
+            return "crash"
+
+
+def root_cause(failure: Exception) -> Exception:
+    """Return what lies at the bottom of nested failures to start."""
+    while isinstance(failure, ChildFailed) and isinstance(failure.reason, Crashed):
+        inner = failure.reason.exception
+        if not isinstance(inner, Exception):
+            break
+        failure = inner
+    return failure

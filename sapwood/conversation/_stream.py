@@ -1,0 +1,207 @@
+"""Stream events: what an agent tells its subscribers while it works.
+
+They are for watching. What is durable is in the journal; an event of that kind is sent after it is journaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from sapwood.actors import record
+from sapwood.conversation._interrupts import Interrupt, Verdict
+from sapwood.conversation._messages import Message, ToolCall, ToolResult, Usage
+from sapwood.conversation._state import StatusName
+from sapwood.conversation._todos import Todo
+from sapwood.conversation.journal import ClosingOutcome, RunOutcome
+
+
+@record("stream.event")
+class StreamEvent:
+    """What every stream event has.
+
+    Attributes:
+        agent_id: The agent that sent it.
+        run_id: Its open run; empty outside a run.
+        seq: Number of the event, rising by one for each event of an agent; what is dropped leaves a `Gap`.
+        at: Wall-clock seconds since 1970 UTC.
+    """
+
+    agent_id: str
+    run_id: str
+    seq: int
+    at: float
+
+
+@record("stream.status_changed")
+class StatusChanged(StreamEvent):
+    """The agent does something else now; also the first event of a new subscription (S4-069)."""
+
+    status: StatusName
+    detail: str = ""
+
+
+@record("stream.text_streamed")
+class TextStreamed(StreamEvent):
+    """A piece of the model's text, in order; the whole text follows in `MessageCompleted`."""
+
+    text: str
+
+
+@record("stream.text_discarded")
+class TextDiscarded(StreamEvent):
+    """The model call failed and is made again: the text streamed since the last `MessageCompleted` is void."""
+
+    reason: str
+
+
+@record("stream.tool_call_seen")
+class ToolCallSeen(StreamEvent):
+    """The model has named a tool; its arguments are still to come."""
+
+    call_id: str
+    name: str
+
+
+@record("stream.tool_started")
+class ToolStarted(StreamEvent):
+    """A tool begins to run."""
+
+    call: ToolCall
+    attempt: int = 1
+
+
+@record("stream.tool_finished")
+class ToolFinished(StreamEvent):
+    """A call has its result."""
+
+    result: ToolResult
+
+
+@record("stream.message_completed")
+class MessageCompleted(StreamEvent):
+    """A whole message has joined the conversation."""
+
+    message: Message
+
+
+@record("stream.todos_changed")
+class TodosChanged(StreamEvent):
+    """The complete new to-do list."""
+
+    todos: tuple[Todo, ...]
+
+
+@record("stream.metadata_changed")
+class MetadataChanged(StreamEvent):
+    """Keys of the metadata that were set, and those that were removed."""
+
+    values: dict[str, Any]
+    removed: tuple[str, ...] = ()
+
+
+@record("stream.interrupt_raised")
+class InterruptRaised(StreamEvent):
+    """The agent waits for a person."""
+
+    interrupt: Interrupt
+
+
+@record("stream.interrupt_decided")
+class InterruptDecided(StreamEvent):
+    """A decision was accepted."""
+
+    interrupt_id: str
+    verdict: Verdict
+    by: str = ""
+    reason: str = ""
+
+
+@record("stream.interrupt_closed")
+class InterruptClosed(StreamEvent):
+    """An interrupt is no longer open."""
+
+    interrupt_id: str
+    outcome: ClosingOutcome
+
+
+@record("stream.usage_counted")
+class UsageCounted(StreamEvent):
+    """A model call consumed tokens.
+
+    Attributes:
+        usage: Tokens of this call.
+        total: Tokens of the whole conversation.
+    """
+
+    usage: Usage
+    total: Usage
+
+
+@record("stream.run_finished")
+class RunFinished(StreamEvent):
+    """A run ended or was suspended; the last event of a run.
+
+    Attributes:
+        outcome: How.
+        text: The final text of the model; empty if there is none.
+        reason: Why, if it did not complete.
+    """
+
+    outcome: RunOutcome
+    text: str = ""
+    reason: str = ""
+
+
+@record("stream.agent_shutdown")
+class AgentShutdown(StreamEvent):
+    """The agent's server stops; the last event before it starts again.
+
+    Attributes:
+        reason: Why, such as `normal`, `shutdown`, `inactivity`, `fenced` or `crash`.
+        status: What it was doing.
+        open_interrupts: Ids of the interrupts that will be open again after a restart.
+        queued: Number of messages that will be delivered after a restart.
+    """
+
+    reason: str
+    status: StatusName
+    open_interrupts: tuple[str, ...] = ()
+    queued: int = 0
+
+
+@record("stream.gap")
+class Gap(StreamEvent):
+    """Events of this subscription that were dropped, or are no longer kept.
+
+    Attributes:
+        from_seq: Number of the first missing event.
+        to_seq: Number of the last missing event.
+    """
+
+    from_seq: int
+    to_seq: int
+
+
+Loss: TypeAlias = Literal["may_be_dropped", "never_dropped"]
+"""What may happen to an event on its way to a slow reader (C34)."""
+
+LOSS: Mapping[type[StreamEvent], Loss] = {
+    TextStreamed: "may_be_dropped",
+    ToolCallSeen: "may_be_dropped",
+    TextDiscarded: "never_dropped",
+    StatusChanged: "never_dropped",
+    ToolStarted: "never_dropped",
+    ToolFinished: "never_dropped",
+    MessageCompleted: "never_dropped",
+    TodosChanged: "never_dropped",
+    MetadataChanged: "never_dropped",
+    InterruptRaised: "never_dropped",
+    InterruptDecided: "never_dropped",
+    InterruptClosed: "never_dropped",
+    UsageCounted: "never_dropped",
+    RunFinished: "never_dropped",
+    AgentShutdown: "never_dropped",
+    Gap: "never_dropped",
+}
+"""Every kind of stream event. A dropped delta costs nothing: `MessageCompleted` repeats the whole text."""

@@ -1,0 +1,152 @@
+"""The service that finds or starts the filesystem of a scope, and the client for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sapwood.actors import Ref, Request
+from sapwood.errors import InvalidOption, RegistryUnavailable
+from sapwood.files._backend import FileBackend, FileEntry
+from sapwood.files._quota import Quota
+from sapwood.files._results import FileEdit, FileList, FileStatistics
+from sapwood.files._search import SearchResult
+from sapwood.files._server import (
+    DeleteFile,
+    EditFile,
+    FileSystemServer,
+    GetFileStatistics,
+    ListFiles,
+    ReadFile,
+    SearchFiles,
+    WriteFile,
+)
+from sapwood.files._text import FileText
+from sapwood.registry import Key, Lookup, Registry, Unavailable
+from sapwood.supervision import child
+
+T = TypeVar("T")
+
+Scope = tuple[Any, ...]
+"""Whose files: `("user", 1)` for all of a user's conversations, `("project", 42)`, `("agent", "conversation-1")` (S4-058, S4-059)."""
+
+BackendOfScope = Callable[[Scope], FileBackend]
+
+ANSWER_WITHIN = 30.0
+"""Seconds that one operation may take, queueing behind others of its scope included."""
+
+
+class FileService:
+    """Finds the filesystem of a scope, and starts it where there is none.
+
+    Args:
+        registry: Where filesystems are registered, as `("files", *scope)`.
+        home: The dynamic supervisor that they are started under, or None while there is none.
+        backend: Makes the backend of a scope that was not given another one.
+    """
+
+    def __init__(self, registry: Registry, home: Callable[[], Ref | None], backend: BackendOfScope) -> None:
+        self._registry = registry
+        self._home = home
+        self._backend = backend
+        self._configured: dict[Scope, tuple[BackendOfScope, Quota | None, tuple[str, ...]]] = {}
+
+    def configure(
+        self,
+        scope: Scope,
+        backend: BackendOfScope | None = None,
+        *,
+        limits: Quota | None = None,
+        deny: tuple[str, ...] = (),
+    ) -> None:
+        """Say how a scope's files are kept, before its filesystem is started first.
+
+        Raises:
+            InvalidOption: if the scope is no tuple that begins with its kind.
+        """
+        check_scope(scope)
+        self._configured[scope] = (backend or self._backend, limits, deny)
+
+    def lookup(self, scope: Scope) -> Lookup[Ref]:
+        """Say whether the filesystem of a scope runs, without starting it."""
+        return self._registry.lookup_nowait(self._key(scope))
+
+    def client(self, scope: Scope) -> FileClient:
+        """Return a client for a scope; its filesystem is started by the first call that needs it (S4-060)."""
+        check_scope(scope)
+        return FileClient(self, scope)
+
+    async def find(self, scope: Scope) -> Ref:
+        """Return the filesystem of a scope, starting it if nothing runs.
+
+        Raises:
+            RegistryUnavailable: if the registry cannot tell; nothing was started.
+            ChildFailed: if it cannot be started, as when its backend cannot be opened.
+        """
+        backend, limits, deny = self._configured.get(scope, (self._backend, None, ()))
+        spec = child(FileSystemServer, lambda: backend(scope), limits, deny, id="filesystem", restart="transient")
+        found = await self._registry.get_or_start(self._key(scope), spec, under=self._home())
+        if isinstance(found, Unavailable):
+            raise RegistryUnavailable(f"find the files of {scope!r}", found.reason, found.retry_after)
+        return found.ref
+
+    def _key(self, scope: Scope) -> Key:
+        return ("files", *scope)
+
+
+class FileClient:
+    """The files of one scope, from outside. Methods are those of `FileTree` and raise the same errors.
+
+    Beside these, any method may raise `RegistryUnavailable`, `ActorDown` if the filesystem ends meanwhile (the change
+    may have been made), and `AskTimeout`.
+    """
+
+    def __init__(self, service: FileService, scope: Scope) -> None:
+        self._service = service
+        self.scope = scope
+
+    async def _ask(self, request: Request[T]) -> T:
+        ref = await self._service.find(self.scope)
+        return await ref.ask(request, timeout=ANSWER_WITHIN)
+
+    async def ls(self, pattern: str = "**", *, limit: int = 1000) -> FileList:
+        """List the files that a glob matches."""
+        return await self._ask(ListFiles(pattern, limit))
+
+    async def read(self, path: str, *, start_line: int = 1, limit: int = 2000) -> FileText:
+        """Read a range of lines."""
+        return await self._ask(ReadFile(path, start_line, limit))
+
+    async def write(self, path: str, content: str, *, expected_version: int | None = None) -> FileEntry:
+        """Create a file or replace its whole content."""
+        return await self._ask(WriteFile(path, content, expected_version))
+
+    async def edit(
+        self, path: str, old: str, new: str, *, replace_all: bool = False, expected_version: int | None = None
+    ) -> FileEdit:
+        """Replace a text that occurs exactly once, or all its occurrences."""
+        return await self._ask(EditFile(path, old, new, replace_all, expected_version))
+
+    async def delete(self, path: str, *, expected_version: int | None = None) -> None:
+        """Remove a file."""
+        await self._ask(DeleteFile(path, expected_version))
+
+    async def search(
+        self, pattern: str, path: str = "**", *, regular: bool = False, max_results: int = 50, context_lines: int = 0
+    ) -> SearchResult:
+        """Find the lines that hold a text or match a regular expression."""
+        return await self._ask(SearchFiles(pattern, path, regular, max_results, context_lines))
+
+    async def statistics(self) -> FileStatistics:
+        """Return how much there is and what is hidden."""
+        return await self._ask(GetFileStatistics())
+
+
+def check_scope(scope: object) -> None:
+    """Refuse what is no scope.
+
+    Raises:
+        InvalidOption: saying what a scope looks like.
+    """
+    if not isinstance(scope, tuple) or not scope or not isinstance(scope[0], str):
+        raise InvalidOption(f'filesystem scope: expected a tuple such as ("user", 1); got {scope!r}')

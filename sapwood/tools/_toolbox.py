@@ -1,0 +1,139 @@
+"""Toolboxes: the tools of an agent, by name, and the carrying out of a model's calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import trio
+
+from sapwood.conversation import ToolCall, ToolSpec
+from sapwood.errors import DuplicateName, InvalidOption, InvalidTool
+from sapwood.tools._context import ToolContext
+from sapwood.tools._results import TEXT_LIMIT, ToolOutcome, explain, failure, fatal_part, success
+from sapwood.tools._shapes import nearest, show
+from sapwood.tools._tool import Tool
+
+_LEAST_LIMIT = 200
+
+
+class Toolbox:
+    """An ordered, unchangeable collection of tools with unique names.
+
+    Args:
+        tools: The tools, in the order in which the model sees them.
+        text_limit: Characters of a result that the model sees, at least 200; the rest is cut with a notice.
+
+    Raises:
+        DuplicateName: if two tools have one name.
+        InvalidTool: if something else than a tool is given.
+        InvalidOption: if the limit is out of its range.
+    """
+
+    def __init__(self, tools: Iterable[Tool[..., Any]] = (), *, text_limit: int = TEXT_LIMIT) -> None:
+        if text_limit < _LEAST_LIMIT:
+            raise InvalidOption(
+                f"toolbox: expected a text_limit of {_LEAST_LIMIT} characters or more; got {text_limit}"
+            )
+        self.text_limit = text_limit
+        self._tools: dict[str, Tool[..., Any]] = {}
+        for each in tools:
+            if not isinstance(cast("object", each), Tool):
+                raise InvalidTool(f"toolbox: expected tools; got {each!r}: write `@tool` above the function")
+            if each.name in self._tools:
+                raise DuplicateName("tool", each.name, self._tools[each.name])
+            self._tools[each.name] = each
+
+    def __iter__(self) -> Iterator[Tool[..., Any]]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"Toolbox({', '.join(self._tools)})"
+
+    def get(self, name: str) -> Tool[..., Any] | None:
+        """Return the tool with this name, or None if there is none."""
+        return self._tools.get(name)
+
+    def nearest(self, name: str) -> str | None:
+        """Return the name of the tool that looks most like this one, or None if none does."""
+        return nearest(name, self._tools)
+
+    def with_tools(self, tools: Iterable[Tool[..., Any]]) -> Toolbox:
+        """Return a toolbox with these tools after its own.
+
+        Raises:
+            DuplicateName: if two tools have one name.
+        """
+        return Toolbox((*self, *tools), text_limit=self.text_limit)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools as a model sees them, in order."""
+        return tuple(each.spec for each in self)
+
+    def check(self, call: ToolCall) -> ToolOutcome | None:
+        """Return the error outcome of a call that cannot run: unknown tool, malformed or invalid arguments; else None.
+
+        Runs nothing, so it can come before an approval is asked for (C22).
+        """
+        found = self._prepare(call)
+        return found if isinstance(found, ToolOutcome) else None
+
+    async def invoke(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        """Carry out a call.
+
+        Everything that goes wrong with it becomes an error result: an unknown tool, invalid arguments, an exception
+        (of a group its leaves), a time-out, a result that cannot be shown. Only cancellation, KeyboardInterrupt,
+        SystemExit, MemoryError and trio's internal errors pass (S4-064, AR-22.18).
+        """
+        await trio.lowlevel.checkpoint()
+        found = self._prepare(call)
+        if isinstance(found, ToolOutcome):
+            return found
+        each, arguments = found
+        limit = float("inf") if each.timeout is None else each.timeout
+        # The scope is inside, so that it takes its own cancellation out of a group before the group is judged.
+        try:
+            with trio.move_on_after(limit):
+                return success(call, await each.run(arguments, context), self.text_limit)
+        except BaseException as error:
+            fatal = fatal_part(error)
+            if fatal is error:
+                raise
+            if fatal is not None:
+                raise fatal from error
+            return failure(call, explain(error), self.text_limit, error)
+        ending = "its thread may still be running" if each.blocking else "it was cancelled and may have done a part"
+        return failure(call, f"{call.name} did not finish within {limit:g} s; {ending}", self.text_limit)
+
+    def _prepare(self, call: ToolCall) -> tuple[Tool[..., Any], dict[str, Any]] | ToolOutcome:
+        each = self._tools.get(call.name)
+        if each is None:
+            return failure(call, self._unknown(call.name), self.text_limit)
+        if call.malformed:
+            problem = f"{call.name} was not run: its arguments must be a JSON object, but {_malformed(call.malformed)}"
+            return failure(call, problem, self.text_limit)
+        arguments, problems = each.read(call.arguments)
+        if problems:
+            return failure(call, f"{call.name} was not run: " + "; ".join(problems), self.text_limit)
+        return each, arguments
+
+    def _unknown(self, name: str) -> str:
+        near = self.nearest(name)
+        if near is not None:
+            return f"there is no tool {show(name)}; did you mean {near!r}?"
+        return f"there is no tool {show(name)}; there are: " + (", ".join(self._tools) or "none")
+
+
+def _malformed(text: str) -> str:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"they cannot be read ({error}): {show(text)}"
+    return f"they are {show(value)}"
