@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import attrs
 import trio
 
-from sapwood._signals import SignalWatch
-from sapwood.actors import ActorSystem, Environment, ExitReason, RealEnvironment, Ref, Telemetry, open_system
+from sapwood._lifecycle import Tree, includes_cancelled, only_cancelled
+from sapwood._signals import EXIT_CODE_BASE, SignalWatch, can_handle_signals
+from sapwood.actors import (
+    ActorSystem,
+    Birth,
+    Cell,
+    Crashed,
+    Environment,
+    Killed,
+    RealEnvironment,
+    Ref,
+    Telemetry,
+    start,
+)
 from sapwood.agents import Services, Sessions
-from sapwood.errors import InvalidOption, RuntimeFailed, StartError, StoreUnavailable
+from sapwood.errors import (
+    ActorDown,
+    ChildFailed,
+    InvalidChildSpec,
+    InvalidOption,
+    PersistenceError,
+    RegistryUnavailable,
+    RuntimeClosed,
+    RuntimeFailed,
+    StartError,
+    StoreUnavailable,
+)
 from sapwood.files import FileBackend, FileService, Scope, SQLiteBackend
 from sapwood.persistence import Journal, SnapshotPolicy, Store, open_store
-from sapwood.registry import Key, LocalBackend, Registry, Running, Unavailable
+from sapwood.registry import Key, LocalBackend, Registry, Running, Unavailable, check_key
 from sapwood.supervision import (
     ChildSpec,
     DynamicSupervisor,
@@ -31,17 +53,41 @@ from sapwood.supervision import (
     supervisor,
 )
 
+RESERVED: Final = ("store", "core")
+"""Ids of the runtime's own children."""
+
 
 @attrs.frozen
 class RuntimeOptions:
-    """How a runtime is built; see `open_runtime`."""
+    """How a runtime is built; see `open_runtime`.
+
+    Raises:
+        InvalidOption, InvalidChildSpec: naming the option that cannot work; nothing has been started.
+    """
 
     store: str | Path = ":memory:"
+    children: tuple[ChildSpec, ...] = ()
     synchronous: str = "FULL"
     partitions: int = 4
     restarts: int = 10
     period: float = 5.0
     shutdown_timeout: float = 30.0
+
+    def __attrs_post_init__(self) -> None:
+        timeout = self.shutdown_timeout
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            raise InvalidOption(f"shutdown_timeout: expected seconds > 0; got {timeout!r}")
+        if not isinstance(self.store, str | Path):
+            raise InvalidOption(f'store: expected a path or ":memory:"; got {self.store!r}')
+        LocalBackend(self.partitions)
+        self.supervise(self.children)
+        for spec in self.children:
+            if spec.id in RESERVED:
+                raise InvalidChildSpec("id", f"an id other than {' and '.join(RESERVED)}", spec.id)
+
+    def supervise(self, children: Sequence[ChildSpec]) -> Supervisor:
+        """Make the root supervisor."""
+        return Supervisor(children, strategy="rest_for_one", restarts=self.restarts, period=self.period)
 
 
 class Runtime:
@@ -53,7 +99,7 @@ class Runtime:
         self._homes: dict[str, Ref] = {}
         self._store: Store | None = None
         self._root: Ref | None = None
-        self._stopping = False
+        self._state: Literal["starting", "open", "stopping", "stopped"] = "starting"
         self._backend = LocalBackend(options.partitions)
         self.registry = Registry(system, self._backend, home=partial(self._home, "agents"))
         self.files = FileService(self.registry, partial(self._home, "filesystems"), self._default_backend)
@@ -85,7 +131,9 @@ class Runtime:
             StoreUnavailable: while it is being restarted, and after the end.
         """
         if self._store is None:
-            raise StoreUnavailable(str(self._options.store), "is being opened; try again in a moment")
+            closed = self._state == "stopped"
+            problem = "the runtime has stopped" if closed else "is being opened; try again in a moment"
+            raise StoreUnavailable(str(self._options.store), problem)
         return self._store
 
     @property
@@ -100,16 +148,13 @@ class Runtime:
     def ready(self) -> bool:
         """Say whether requests can be served: the tree stands, nothing is being recovered, and no stop has begun.
 
-        For a readiness probe, never for a liveness probe (S4-049).
+        For a readiness probe, never for a liveness probe (S4-049). The user's own children are not asked.
         """
-        homes = all(home.alive for home in self._homes.values())
         return (
-            not self._stopping
-            and self._root is not None
-            and self._root.alive
-            and homes
-            and bool(self._homes)
+            self._state == "open"
+            and self.root.alive
             and self._store is not None
+            and all(home.alive for home in self._homes.values())
             and self.registry.available
         )
 
@@ -139,17 +184,34 @@ class Runtime:
             restart: `temporary`, the default, never restarts it.
 
         Raises:
-            StartError: if it fails to start; nothing of it is left.
-            RegistryUnavailable: if it has a key and the registry cannot tell.
-            StoreUnavailable: if the tree is being restarted; try again in a moment.
+            ChildFailed: if it fails to start; nothing of it is left.
+            StartError: if its `on_start` returned `Ignore()`.
+            AlreadyStarted: if its key is taken.
+            RegistryUnavailable: if it has a key and the registry cannot tell, or if the place where it belongs is
+                being restarted; try again in a moment.
+            RuntimeClosed: if the runtime is stopping.
+            InvalidKey, InvalidChildSpec: if an argument cannot work.
         """
+        spec = child(start, *args, key=key, restart=restart)
+        if key is not None:
+            check_key(key)
         home = self._home("agents")
+        if self._state != "open":
+            raise self._closed(spec.id)
         if home is None or not home.alive:
-            raise StoreUnavailable("runtime", "the tree is being restarted; try again in a moment")
-        ref = await start_child(home, child(start, *args, key=key, restart=restart))
+            raise RegistryUnavailable(f"spawn {spec.id}", "recovering")
+        try:
+            ref = await start_child(home, spec)
+        except ActorDown as down:
+            if self._state != "open":
+                raise self._closed(spec.id) from down
+            raise RegistryUnavailable(f"spawn {spec.id}", "recovering") from down
         if ref is None:
-            raise StartError(f"spawn({start!r}): its on_start returned Ignore(), so there is nothing to refer to")
+            raise StartError(f"spawn {spec.id}: its on_start returned Ignore(), so there is nothing to refer to")
         return ref
+
+    def _closed(self, what: str) -> RuntimeClosed:
+        return RuntimeClosed(f"spawn {what}: the runtime is {self._state}; nothing was started")
 
     async def get_or_start(self, key: Key, spec: ChildSpec) -> Running[Ref] | Unavailable:
         """Return the actor that holds a key, or start it next to the agents; see `Registry.get_or_start`."""
@@ -167,45 +229,73 @@ class Runtime:
         """Note the present incarnation of one of the dynamic supervisors."""
         self._homes[name] = ref
 
-    async def serve_store(self, task_status: Any = None) -> None:
+    async def serve_store(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the store open for as long as its place in the tree lives."""
         options = self._options
         async with open_store(options.store, self.environment, synchronous=options.synchronous) as store:
             self._store = store
             try:
-                if task_status is not None:
-                    task_status.started()
+                task_status.started()
                 await trio.sleep_forever()
             finally:
                 self._store = None
 
     def begin_stop(self) -> None:
         """Refuse new work from now on."""
-        self._stopping = True
+        self._state = "stopping"
         self.registry.drain()
 
-    async def start(self, children: Sequence[ChildSpec]) -> Ref:
-        """Start the root supervisor with everything below it."""
-        options = self._options
-        root = partial(
-            Supervisor, self._specs(children), strategy="rest_for_one", restarts=options.restarts, period=options.period
-        )
-        self._root = await self._system.spawn(root)
-        return self._root
+    def end_stop(self) -> None:
+        """Note that nothing runs any more."""
+        self._state = "stopped"
 
-    def _specs(self, children: Sequence[ChildSpec]) -> list[ChildSpec]:
+    async def start_root(self) -> Ref:
+        """Start the root supervisor, without children."""
+        root = Cell(self._system, Birth(self._options.supervise, ((),), title="runtime"), None)
+        await start(root, self._system.nursery)
+        self._root = root.ref
+        return root.ref
+
+    async def start_children(self) -> None:
+        """Start everything below the root, in order; ends early, without an error, if the stop begins meanwhile.
+
+        Raises:
+            PersistenceError: if the store cannot be opened.
+            ChildFailed, StartTimeout, AlreadyStarted, RegistryUnavailable: if another child cannot be started.
+            RuntimeFailed: if the root supervisor gave up meanwhile.
+        """
+        for spec in self.specs():
+            if self._state != "starting":
+                return
+            try:
+                await start_child(self.root, spec)
+            except ChildFailed as failed:
+                if isinstance(failed.reason, Crashed) and isinstance(failed.reason.exception, PersistenceError):
+                    raise failed.reason.exception from failed
+                raise
+            except ActorDown as down:
+                raise RuntimeFailed(down.reason or Killed()) from down
+        self._state = "open"
+
+    def abort_starts(self) -> None:
+        """Kill the workers that are still starting, so that their supervisors undo what they have begun."""
+        for cell in tuple(self._system.actors):
+            if cell.nursery is None and cell.ref.statistics().phase == "starting":
+                cell.kill()
+
+    def specs(self) -> list[ChildSpec]:
         """Return the specs of the root's children, in start order (S4-050)."""
         options = self._options
-        budget = {"restarts": options.restarts, "period": options.period}
+        restarts, period = options.restarts, options.period
         core = [
-            *self._backend.children(restarts=options.restarts, period=options.period),
-            child(partial(Home, self, "agents", **budget), id="agents", restart="permanent"),
-            child(partial(Home, self, "filesystems", **budget), id="filesystems"),
+            *self._backend.children(restarts=restarts, period=period),
+            child(partial(Home, self, "agents", restarts=restarts, period=period), id="agents"),
+            child(partial(Home, self, "filesystems", restarts=restarts, period=period), id="filesystems"),
         ]
         return [
             child(self.serve_store, id="store", shutdown=10.0),
-            supervisor(core, strategy="rest_for_one", id="core", restarts=options.restarts, period=options.period),
-            *children,
+            supervisor(core, strategy="rest_for_one", id="core", restarts=restarts, period=period),
+            *options.children,
         ]
 
 
@@ -238,8 +328,13 @@ async def open_runtime(
     """Start a runtime in the present trio run, and stop it in order when the block is left, however that happens.
 
     Children stop in reverse start order, each within its own shutdown time; when `shutdown_timeout` is spent, what
-    is left is cancelled. SIGINT and SIGTERM cancel the block and so start the same orderly stop, after which
-    `SystemExit(128 + signal)` is raised; a second signal cancels at once, a third one ends the process (BR-73, BR-74).
+    is left is cancelled all at once. SIGINT and SIGTERM cancel the block and so start the same orderly stop, after
+    which `SystemExit(128 + signal)` is raised; a second signal cancels at once, a third one ends the process (BR-73,
+    BR-74). What not even cancellation ends 5 s later is named in the log and in telemetry (`ChildStuck`); if a signal
+    had asked for the end, the process ends then.
+
+    An exception of the block comes out as it was. If the block is cancelled while the tree is still starting, what
+    has started is stopped in order.
 
     Args:
         store: Path of the SQLite file; `":memory:"`, the default, keeps nothing.
@@ -253,100 +348,41 @@ async def open_runtime(
         signals: Whether to handle SIGINT and SIGTERM; None for yes in the main thread.
 
     Raises:
-        ChildFailed: if the tree cannot be started; nothing of it is left.
+        ChildFailed, StartTimeout: if one of the children cannot be started; nothing of the tree is left.
+        StoreUnavailable, StoreCorrupt, FutureVersion: if the store cannot be opened; likewise.
         RuntimeFailed: if the root supervisor gives up; the block is cancelled and everything has been stopped.
-        InvalidOption: if an option is out of its range.
+        SystemExit: after a signal.
+        InvalidOption, InvalidChildSpec: if an option cannot work.
     """
-    if not shutdown_timeout > 0:
-        raise InvalidOption(f"shutdown_timeout: expected seconds > 0; got {shutdown_timeout!r}")
-    options = RuntimeOptions(store, synchronous, partitions, restarts, period, shutdown_timeout)
-    tree = Tree(environment or RealEnvironment(), options, tuple(children))
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        signal_watch = SignalWatch(tree.environment, on_first=nursery.cancel_scope.cancel, on_second=tree.cancel)
-        try:
-            runtime: Runtime = await nursery.start(tree.run)
-            if signals or (signals is None and threading.current_thread() is threading.main_thread()):
-                await nursery.start(signal_watch.run)
-            nursery.start_soon(tree.watch_root, nursery.cancel_scope)
-            yield runtime
-        except Exception as error:
-            # Raised again below, since the nursery would wrap it in a group.
-            failure = unwrap(error)
-        finally:
-            await tree.stop()
-            signal_watch.close()
-            nursery.cancel_scope.cancel()
+    options = RuntimeOptions(store, tuple(children), synchronous, partitions, restarts, period, shutdown_timeout)
+    body = trio.CancelScope()
+    tree = Tree(environment or RealEnvironment(), lambda system: Runtime(system, options), shutdown_timeout, body)
+    watch = SignalWatch(tree.environment, on_first=body.cancel, on_second=tree.cancel)
+    tree.watch = watch
+    failure: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            with watch.listening(nursery) if signals or (signals is None and can_handle_signals()) else nullcontext():
+                nursery.start_soon(tree.run, name="sapwood tree")
+                try:
+                    with body:
+                        yield await tree.wait_started()
+                except trio.Cancelled:
+                    raise
+                except BaseException as error:
+                    # What comes from the block is raised as it was, outside of the nursery, which would wrap it; only
+                    # cancellation has to pass through.
+                    if includes_cancelled(error):
+                        raise
+                    failure = error
+                finally:
+                    await tree.stop()  # it shields itself, and bounds what it waits for
+    except BaseExceptionGroup as group:
+        if failure is None or not only_cancelled(group):
+            failure = group.exceptions[0] if len(group.exceptions) == 1 else group
     if failure is not None:
         raise failure
-    if signal_watch.first is not None:
-        raise SystemExit(128 + signal_watch.first)
+    if watch.first is not None:
+        raise SystemExit(EXIT_CODE_BASE + watch.first)
     if tree.failed is not None:
         raise RuntimeFailed(tree.failed)
-
-
-class Tree:
-    """The task that holds the tree inside a shield, with its stop button outside.
-
-    trio cancels everything below a scope at once, and an orderly stop goes one child at a time. So the tree runs in
-    a shielded scope, and whatever ends the block around it presses `stop`; when the budget is spent the shield's own
-    scope is cancelled (OTP Q09).
-    """
-
-    def __init__(self, environment: Environment, options: RuntimeOptions, children: tuple[ChildSpec, ...]) -> None:
-        self.environment = environment
-        self.options = options
-        self.children = children
-        self.runtime: Runtime | None = None
-        self.failed: ExitReason | None = None
-        self._shield = trio.CancelScope(shield=True)
-        self._stop = trio.Event()
-        self._stopped = trio.Event()
-        self._stopped.set()
-
-    async def run(self, task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED) -> None:
-        """Start the tree and hold it until `stop`."""
-        self._stopped = trio.Event()
-        try:
-            with self._shield:
-                async with open_system(self.environment) as system:
-                    runtime = self.runtime = Runtime(system, self.options)
-                    system.registrar = runtime.registry
-                    root = await runtime.start(self.children)
-                    task_status.started(runtime)
-                    await self._stop.wait()
-                    if root.alive:
-                        await root.stop()
-        finally:
-            self._stopped.set()
-
-    async def watch_root(self, body: trio.CancelScope) -> None:
-        """Cancel the block when the root supervisor gives up by itself."""
-        assert self.runtime is not None
-        reason = await self.runtime.root.wait_stopped()
-        if not self._stop.is_set():
-            self.failed = reason
-            self.runtime.begin_stop()
-            body.cancel()
-
-    async def stop(self) -> None:
-        """Stop the tree in order, within the total budget; goes on although the caller is cancelled."""
-        if self.runtime is not None:
-            self.runtime.begin_stop()
-        self._stop.set()
-        with trio.CancelScope(shield=True):
-            with trio.move_on_after(self.options.shutdown_timeout):
-                await self._stopped.wait()
-            self.cancel()
-            await self._stopped.wait()
-
-    def cancel(self) -> None:
-        """Cancel what is left of the tree, all at once."""
-        self._shield.cancel()
-
-
-def unwrap(error: Exception) -> Exception:
-    """Take the only exception out of its groups."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

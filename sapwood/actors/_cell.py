@@ -456,10 +456,10 @@ class Cell:
         self.mode = Mode.BUSY
         if not self.ran and not self.ignored and self.start_error is None:
             self.start_error = ActorDown(self.label, reason)  # killed while it started
-        if isinstance(reason, Crashed) and self.start_error is None:
-            self.system.report_crash(self, reason)
         if self.birth.key is not None:
             self.system.registrar.release(self.birth.key, self.ref)
+        if isinstance(reason, Crashed) and self.start_error is None:
+            self.system.report_crash(self, reason)
         self.system.forget(self)
         for timer in self.timers or ():
             timer.drop()

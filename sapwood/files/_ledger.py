@@ -16,7 +16,7 @@ from sapwood.files._root import NOFOLLOW, sync
 _FORMAT = 1
 _HEADER = f'["sapwood.files.versions",{_FORMAT}]\n'
 _NAME = "versions.jsonl"
-_SPARE_LINES = 1024
+_SPARE_LINES = 4096
 
 
 @attrs.frozen
@@ -88,8 +88,6 @@ class Ledger:
             return
         self._fd = fd
         self._torn = True
-        if self._lines > 2 * len(self.records) + _SPARE_LINES:
-            self.compact()
 
     def close(self) -> None:
         """Close the file."""
@@ -134,7 +132,7 @@ class Ledger:
         return undo
 
     def compact(self) -> None:
-        """Write the file anew with one line for each file, if it is in need of it."""
+        """Write the file anew with one line for each file."""
         if self._fd is None or self._directory is None:
             return
         temporary = f"{_NAME}.new"
@@ -155,7 +153,7 @@ class Ledger:
     @property
     def wants_compaction(self) -> bool:
         """Whether most lines of the file are outdated."""
-        return self._fd is not None and self._lines > 4 * len(self.records) + 4 * _SPARE_LINES
+        return self._fd is not None and self._lines > 4 * len(self.records) + _SPARE_LINES
 
     def _write(self, data: bytes) -> None:
         if self._fd is None:

@@ -18,12 +18,24 @@ from sapwood.models._offline_choice import BUILT_IN, first_words, named_tool, ra
 from sapwood.models._offline_clauses import split_clauses
 from sapwood.models._offline_parameters import Parameter
 from sapwood.models._offline_paths import find_paths, resolve_file
-from sapwood.models._offline_plan import Clause, Finding, Outcome, Plan, Rule, Toolbox, Wish, failure, say
+from sapwood.models._offline_plan import (
+    LONGEST,
+    Clause,
+    Finding,
+    Outcome,
+    Plan,
+    Rule,
+    Toolbox,
+    Wish,
+    failure,
+    is_too_long,
+    say,
+)
 from sapwood.models._protocol import ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolCallDelta, ToolCallStarted
 from sapwood.models._surrogates import clean_text
 from sapwood.models._tokens import CHARACTERS_PER_TOKEN, count_usage, encode_arguments
 
-MAX_CALLS = 100
+MAX_CALLS = 50
 """Tool calls after which a turn is ended, whatever is left to do."""
 
 _STRICT: tuple[Rule, ...] = (
@@ -120,14 +132,17 @@ def decide(request: ModelRequest) -> Wish | str:
     path = ""
     for at, given in enumerate(clauses):
         value = next((finding.value for finding in reversed(findings) if finding.value), "")
-        clause = Clause(resolve_file(given.text, path), given.body, value)
-        path = next((place.path for place in reversed(find_paths(clause.text))), path)
-        decided = _replay(_plan(clause, tools, alone=len(clauses) == 1), recorded)
+        if is_too_long(given.text):
+            decided: Wish | Finding = Finding(f"I read at most {LONGEST} characters of requests in a line.", done=False)
+        else:
+            clause = Clause(resolve_file(given.text, path), given.body, value)
+            path = next((place.path for place in reversed(find_paths(clause.text))), path)
+            decided = _replay(_plan(clause, tools, alone=len(clauses) == 1), recorded)
         if isinstance(decided, Wish):
             return decided
         findings.append(decided)
         if not decided.done:
-            left = [f'"{later.text}"' for later in clauses[at + 1 :]]
+            left = [f'"{later.text[:200]}"' for later in clauses[at + 1 :]]
             lines = [finding.text for finding in findings]
             return "\n".join([*lines, f"Not done because of that: {'; '.join(left)}."] if left else lines)
     return "\n".join(finding.text for finding in findings)

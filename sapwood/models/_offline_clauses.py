@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sapwood.models._offline_plan import PATH, Clause, mask, word_set
+from sapwood.models._offline_plan import PATH, Clause, is_too_long, mask, word_set
 
 VERBS = word_set(
     "add append average calculate call cancel change check clear close complete compute copy count create delete "
@@ -46,9 +46,9 @@ def split_clauses(text: str, verbs: Iterable[str] = ()) -> list[Clause]:
     known = VERBS | {verb.lower() for verb in verbs}
     clauses: list[Clause] = []
     for head, body in _with_bodies(text):
-        pieces = _split(head, known)
+        pieces = [head] if is_too_long(head) else _split(head, known)
         for at, piece in enumerate(pieces):
-            tidy = _tidy(piece)
+            tidy = piece if is_too_long(piece) else _tidy(piece)
             if tidy:
                 clauses.append(Clause(tidy, body if at == len(pieces) - 1 else ""))
     return clauses
@@ -61,6 +61,9 @@ def _with_bodies(text: str) -> list[tuple[str, str]]:
     while at < len(lines):
         line = lines[at]
         at += 1
+        if is_too_long(line):
+            parts.append((line, ""))
+            continue
         fenced = at < len(lines) and lines[at].lstrip().startswith("```")
         if not line.rstrip().endswith(":") and not (fenced and _owns_lines(line)):
             parts.append((line, ""))
@@ -105,7 +108,7 @@ def _split_item(item: str, verbs: frozenset[str] | set[str]) -> list[str]:
     choice = "|".join(sorted(map(re.escape, verbs)))
     joint = re.compile(
         rf"(?P<hard>{_HARD})|(?P<stop>[.!?]\s+(?=(?:{_LEAD})*(?:(?P<verb>(?:{choice})\b)|(?-i:[A-Z]))))"
-        rf"|(?P<soft>,?\s+and\s+(?=(?:{choice})\b))",
+        rf"|(?P<soft>,?\s+and\s+(?=(?:{choice})\b|[a-z]+ (?:it|them|this|that)\b))",
         re.IGNORECASE,
     )
     pieces: list[str] = []

@@ -76,9 +76,12 @@ QUOTED = re.compile(
     re.DOTALL,
 )
 PATH = re.compile(
-    r"(?<![\w@./-])(?:\.{0,2}/)?(?:[\w.-]+/)*"
-    r"(?:[\w-]*(?:\.?[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,7}|README|Makefile|LICENSE|Dockerfile)\b(?![@\w])"
+    r"(?<![\w@./-])(?:\.{0,2}/)?(?:[\w.-]++/)*+"
+    r"(?:[\w-]*+(?:\.[\w-]++)*\.[A-Za-z][A-Za-z0-9]{0,7}|README|Makefile|LICENSE|Dockerfile)\b(?![@\w])"
 )
+LONGEST = 2000
+"""Characters that one line of requests may have, a quoted part counting as 20; patterns take quadratic time."""
+
 REFERENCE = re.compile(
     r"(?:it|that|this|them|the (?:results?|total|sum|average|mean|answer|count|output|value|number|maximum|minimum"
     r"|list|text|contents?))(?: (?:of it|as text))?",
@@ -105,6 +108,14 @@ def unquote(found: re.Match[str]) -> str:
 def mask(text: str) -> str:
     """Return the text with every quoted part blotted out, at equal length."""
     return QUOTED.sub(lambda found: "\0" * len(found.group()), text)
+
+
+def is_too_long(text: str) -> bool:
+    """Whether a line of requests is longer than `LONGEST`."""
+    if len(text) <= LONGEST // 4:
+        return False
+    parts, quotes = QUOTED.subn("", text)
+    return len(parts) + 20 * quotes > LONGEST
 
 
 def refers_back(text: str) -> bool:

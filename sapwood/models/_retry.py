@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from random import Random
 
 import attrs
@@ -85,11 +85,8 @@ async def retrying(
     Raises:
         ModelError: the last one, if the policy allows no further attempt.
     """
-    stream = _RetryingStream(model, request, environment, policy or RetryPolicy())
-    try:
+    async with aclosing(_RetryingStream(model, request, environment, policy or RetryPolicy())) as stream:
         yield stream
-    finally:
-        await stream.close_attempt()
 
 
 class _RetryingStream:
@@ -115,7 +112,7 @@ class _RetryingStream:
             return await self._next_event()
         except ModelError as error:
             failure = error
-        await self.close_attempt()
+        await self.aclose()
         wait = self._policy.wait_after(self._attempt, failure, self._environment.random, waited=self._waited)
         if wait is None:
             self._done = True
@@ -124,7 +121,7 @@ class _RetryingStream:
         self._attempt += 1
         return StreamRestarted(str(failure), self._attempt, wait)
 
-    async def close_attempt(self) -> None:
+    async def aclose(self) -> None:
         self._events = None
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()

@@ -8,7 +8,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from types import ModuleType
 from typing import Any, Protocol, Self, cast
 
@@ -121,14 +121,11 @@ class SdkModel(ABC):
             hint = f"pass api_key= or set {self.key_variable}"
             raise errors.make(ModelRefused, f"expected an API key; got none: {hint}")
         response = await self._send(self._make_body(request), errors)
-        chunks = response.aiter_bytes()
         assembly = AnswerAssembly(call_ids(request.messages), lambda: self._environment.new_id("call_"))
-        events = _EventStream(chunks, self._make_reader(assembly, errors), assembly, errors, self._stall_timeout)
-        try:
+        reader = self._make_reader(assembly, errors)
+        async with aclosing(_EventStream(response, reader, assembly, errors, self._stall_timeout)) as events:
             _check_content_type(response, errors)
             yield events
-        finally:
-            await _close(response, chunks, whole=events.answered)
 
     @abstractmethod
     def _make_client(self, sdk: ModuleType, **options: Any) -> Any:
@@ -188,13 +185,14 @@ class _EventStream:
 
     def __init__(
         self,
-        chunks: AsyncGenerator[bytes, None],
+        response: Any,
         reader: WireReader,
         assembly: AnswerAssembly,
         errors: ErrorReader,
         stall_timeout: float,
     ) -> None:
-        self._chunks = chunks
+        self._response = response
+        self._chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
         self._reader = reader
         self._assembly = assembly
         self._errors = errors
@@ -202,7 +200,7 @@ class _EventStream:
         self._parser = ServerEventParser()
         self._pending: list[ModelEvent] = []
         self._closed = False
-        self.answered = False
+        self._answered = False
 
     def __aiter__(self) -> AsyncIterator[ModelEvent]:
         return self
@@ -218,6 +216,20 @@ class _EventStream:
                 self._closed = True
                 raise
         return self._pending.pop(0)
+
+    async def aclose(self) -> None:
+        """Close the response and, unless its answer was read to the end, its connection."""
+        self._closed = True
+        try:
+            if self._answered:
+                with trio.move_on_after(_TAIL_BUDGET):
+                    await _exhaust(self._chunks)
+        finally:
+            with trio.move_on_after(_CLOSE_BUDGET, shield=True):
+                await self._response.aclose()
+                # The HTTP library nests generators; running into the closed socket ends them all, here and now. Left
+                # alone they would be finished by the garbage collector, outside this call and with a warning.
+                await _exhaust(self._chunks)
 
     async def _read_some(self) -> list[ModelEvent]:
         events: list[ModelEvent] = []
@@ -262,22 +274,9 @@ class _EventStream:
         raise self._errors.make(ModelProtocolError, f"expected events that are JSON objects; got {event.data[:80]!r}")
 
     def _finish(self, events: list[ModelEvent]) -> list[ModelEvent]:
-        self._closed = self.answered = True
+        self._closed = self._answered = True
         last, message = self._assembly.finish(self._reader.stop_reason or "end")
         return [*events, *last, ModelAnswer(message)]
-
-
-async def _close(response: Any, chunks: AsyncGenerator[bytes, None], *, whole: bool) -> None:
-    try:
-        if whole:
-            with trio.move_on_after(_TAIL_BUDGET):
-                await _exhaust(chunks)
-    finally:
-        with trio.move_on_after(_CLOSE_BUDGET, shield=True):
-            await response.aclose()
-            # The HTTP library nests generators; running into the closed socket ends them all, here and now. Left
-            # alone they would be finished by the garbage collector, outside this call and with a warning.
-            await _exhaust(chunks)
 
 
 async def _exhaust(chunks: AsyncGenerator[bytes, None]) -> None:

@@ -54,7 +54,7 @@ def decode(data: bytes) -> Any:
     except CodecError as error:
         # The fast way restores from the inside out and knows no whole path; the slow way finds it.
         raise _located(data) or error from error.__cause__
-    except (MemoryError, RecursionError):
+    except MemoryError:
         raise
     except Exception as error:
         raise CodecError("record", f"cannot be read: {error!r}") from error
@@ -73,7 +73,7 @@ def describe(data: bytes) -> Any:
     """
     try:
         return _plainly(unpack(data, _restore_raw))
-    except (MemoryError, RecursionError):
+    except MemoryError:
         raise
     except Exception as error:
         raise CodecError("record", f"cannot be read: {error!r}") from error

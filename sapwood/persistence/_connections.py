@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 
 from sapwood.errors import InvalidOption, StoreCorrupt, StoreUnavailable
 from sapwood.persistence._failures import failure_of, primary_code
 from sapwood.persistence._migrations import MigrationSet, apply_steps, pending_steps
+
+T = TypeVar("T")
 
 APPLICATION_ID = 0x53415057
 """`SAPW`: marks an SQLite file as a Sapwood store."""
@@ -113,15 +116,30 @@ def open_reader(location: Location, options: ConnectionOptions) -> sqlite3.Conne
     return connection
 
 
-def open_untouched(location: Location) -> sqlite3.Connection:
-    """Open a file for reading so that it is not changed and no file appears beside it.
+def read_untouched(location: Location, operation: Callable[[sqlite3.Connection], T]) -> T:
+    """Read a file so that it is not changed and no file appears beside it.
 
-    Without a write-ahead log nobody has the store open; SQLite is then told to take no locks, as they
-    would need such files.
+    Raises:
+        StoreUnavailable: if it cannot be read.
+        StoreCorrupt: if it is not an SQLite database, or damaged.
     """
     wal = location.beside("-wal")
     assert wal is not None
-    return _connect(location, "ro" if wal.exists() else "ro&immutable=1", 5.0)
+    # Without a write-ahead log nobody has the store open; SQLite is then told to take no locks, as they would need
+    # such a file.
+    in_use = wal.exists()
+    try:
+        connection = _connect(location, "ro" if in_use else "ro&immutable=1", 5.0)
+        try:
+            connection.execute("BEGIN")
+            return operation(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        if not in_use and wal.exists():
+            # Somebody has opened it since, so it may have changed while it was read without locks.
+            return read_untouched(location, operation)
+        raise failure_of(error, location.name) or error from error
 
 
 def check_identity(connection: sqlite3.Connection, location: Location) -> None:
@@ -183,16 +201,13 @@ def _examine(location: Location, sets: Sequence[MigrationSet]) -> None:
         return
     if not os.access(path, os.W_OK):
         raise StoreUnavailable(location.name, "is read-only; make the file writable")
-    try:
-        connection = open_untouched(location)
-        try:
-            check_identity(connection, location)
-            for migrations in sets:
-                pending_steps(connection, migrations)
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise failure_of(error, location.name) or error from error
+
+    def check(connection: sqlite3.Connection) -> None:
+        check_identity(connection, location)
+        for migrations in sets:
+            pending_steps(connection, migrations)
+
+    read_untouched(location, check)
 
 
 def _connect(location: Location, mode: str, busy_timeout: float) -> sqlite3.Connection:

@@ -85,6 +85,8 @@ class Store:
             StoreUnavailable: if the store is closed, locked, read-only or full; if the commit failed, for everybody in
                 the group. Nothing of the operation is stored.
             StoreCorrupt: if SQLite finds the file damaged.
+            InvalidOption: if the function returns something unfinished; it is undone.
+            Exception: whatever the function raises; it is undone.
         """
         return await self._parts.queue.write(operation)
 
@@ -97,7 +99,8 @@ class Store:
         Raises:
             StoreUnavailable: if the store is closed, or cannot be read now.
             StoreCorrupt: if SQLite finds the file damaged.
-            InvalidOption: if the function returns something unfinished.
+            InvalidOption: if the function writes, or returns something unfinished.
+            Exception: whatever the function raises.
         """
         return await self._parts.readers.read(operation)
 

@@ -10,8 +10,7 @@ import attrs
 
 from sapwood.errors import CodecError, InvalidOption, StoreCorrupt, StoreUnavailable
 from sapwood.persistence._codec import describe
-from sapwood.persistence._connections import Location, check_file, check_identity, open_untouched
-from sapwood.persistence._failures import failure_of
+from sapwood.persistence._connections import Location, check_file, check_identity, read_untouched
 from sapwood.persistence._journal import agent_rows
 from sapwood.persistence._migrations import applied_steps, pending_steps
 from sapwood.persistence._protocols import AgentRow
@@ -105,18 +104,14 @@ def read_summary(path: str | Path, *, tail: int = 10) -> StoreSummary:
         if not location.path.exists():
             raise StoreUnavailable(location.name, "there is no such file")
         raise StoreCorrupt(location.name, "the file is empty")
-    try:
-        connection = open_untouched(location)
-        try:
-            check_identity(connection, location)
-            if pending_steps(connection, JOURNAL_SCHEMA):
-                raise StoreCorrupt(location.name, "it has no journal of this version; open it as a store once")
-            connection.execute("BEGIN")
-            return _summary(connection, location.name, tail)
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        raise failure_of(error, location.name) or error from error
+
+    def operation(connection: sqlite3.Connection) -> StoreSummary:
+        check_identity(connection, location)
+        if pending_steps(connection, JOURNAL_SCHEMA):
+            raise StoreCorrupt(location.name, "it has no journal of this version; open it as a store once")
+        return _summary(connection, location.name, tail)
+
+    return read_untouched(location, operation)
 
 
 def _summary(connection: sqlite3.Connection, name: str, tail: int) -> StoreSummary:

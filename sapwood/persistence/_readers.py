@@ -58,13 +58,20 @@ class ReaderPool:
 
     def _run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            connection = self._idle.pop() if self._idle else open_reader(self._location, self._options)
+            connection = self._take()
             try:
                 return read_once(connection, operation)
             finally:
                 self._idle.append(connection)
         except sqlite3.Error as error:
             raise failure_of(error, self._location.name) or error from error
+
+    def _take(self) -> sqlite3.Connection:
+        # Several threads come here: looking first and popping then would let two take one connection.
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return open_reader(self._location, self._options)
 
 
 class SharedReader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import trio
 
@@ -49,6 +49,9 @@ from sapwood.supervision._spec import ChildSpec
 from sapwood.supervision._stopping import kill_cell, stop_cell
 
 K = TypeVar("K")
+
+RETRY_CLAIM: Final = 0.1
+"""Seconds until a restart is tried again that the registry refused because it cannot tell whether the key is free."""
 
 
 @notice
@@ -151,6 +154,9 @@ class BaseSupervisor(Actor, Generic[K]):
 
     def _may_restart(self, child: Child) -> bool:
         """Take one unit of the budget, or give up (OTP C09, D06, D08)."""
+        if child.refused:
+            child.refused = False
+            return True
         self._restarts += 1
         if self._intensity.add(self.environment.monotonic()):
             return True
@@ -162,6 +168,12 @@ class BaseSupervisor(Actor, Generic[K]):
     def _retry_later(self, child: Child, reason: ExitReason) -> None:
         """Have another attempt made: after the child's backoff, or behind all that waits already (OTP C08)."""
         backoff = child.spec.backoff
+        if child.cell is None and isinstance(reason, Crashed) and isinstance(reason.exception, RegistryUnavailable):
+            # Its start was refused, which is no failure of the child: it uses no budget, however long that lasts.
+            child.due(reason)
+            child.refused = True
+            child.retry = self.send_after(RETRY_CLAIM, Retry(child))
+            return
         if backoff is None:
             child.due(reason)
             self._cell.put_entry(Retry(child))

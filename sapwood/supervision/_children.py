@@ -65,17 +65,19 @@ def is_expected(spec: ChildSpec, reason: ExitReason) -> bool:
 class Child:
     """One child of a supervisor: its spec, and its present incarnation if there is one."""
 
-    __slots__ = ("born", "cell", "failures", "incarnation", "last_cell", "reason", "retry", "spec", "state")
+    __slots__ = ("born", "cell", "failures", "incarnation", "last_cell", "reason", "refused", "retry", "spec", "state")
 
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
         self.cell: Cell | None = None
         self.state: ChildState = "stopped"
         self.incarnation = 0
-        # While a restart is due: why, the timer that will bring it, and how many failures there were in a row.
+        # While a restart is due: why, the timer that will bring it, how many failures there were in a row, and
+        # whether the last start was refused because the registry could not tell.
         self.reason: ExitReason = Normal()
         self.retry: Timer | None = None
         self.failures = 0
+        self.refused = False
         self.born = 0.0
         self.last_cell: Cell | None = None
 
@@ -94,12 +96,14 @@ class Child:
         self.cell = cell
         self.last_cell = cell
         self.state = "running"
+        self.refused = False
         self.born = now
 
     def stopped(self) -> None:
         """Note that there is no process, and none is to come."""
         self.cell = None
         self.state = "stopped"
+        self.refused = False
         self.cancel_retry()
 
     def due(self, reason: ExitReason) -> None:

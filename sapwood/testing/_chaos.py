@@ -90,7 +90,7 @@ class Chaos:
         Raises:
             InvalidOption: if a target does not exist, or the seconds are no range above 0.
         """
-        targets = (kill,) if isinstance(kill, str) else tuple(kill)
+        targets = tuple(kill)
         least, most = every
         if not targets or not 0 < least <= most:
             raise InvalidOption(f"expected targets and 0 < least <= most seconds; got kill={kill!r}, every={every!r}")

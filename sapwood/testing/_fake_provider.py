@@ -249,7 +249,7 @@ async def open_fake_provider(*replies: FakeReply) -> AsyncGenerator[FakeProvider
     provider = FakeProvider(listeners[0].socket.getsockname()[1], replies)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, provider._serve, listeners)
+        await nursery.start(trio.serve_listeners, provider._serve, listeners)
         try:
             yield provider
         except Exception as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import attrs
 import trio
@@ -64,7 +64,7 @@ class Invariants:
         self._added[name] = check
 
     @contextmanager
-    def watching(self) -> Iterator[Invariants]:
+    def watching(self) -> Generator[Invariants]:
         """Watch within this block."""
         unsubscribe = self._runtime.telemetry.subscribe(self._note)
         watch = StepWatch(self.check)
@@ -109,7 +109,7 @@ class Invariants:
 
     def _note(self, event: TelemetryEvent) -> None:
         if isinstance(event, Spawned | Exited) and isinstance(event.key, tuple):
-            self._keys.add(event.key)
+            self._keys.add(cast("Key", event.key))
 
 
 class StepWatch(trio.abc.Instrument):
@@ -131,7 +131,7 @@ def _no_two(_runtime: Runtime, _keys: Iterable[Key], holders: Mapping[object, in
 def _never_not_running(runtime: Runtime, _keys: Iterable[Key], holders: Mapping[object, int]) -> Iterator[str]:
     backend = runtime.registry.backend
     for key in holders:
-        if isinstance(key, tuple) and isinstance(backend.lookup_nowait(key), NotRunning):
+        if isinstance(key, tuple) and isinstance(backend.lookup_nowait(cast("Key", key)), NotRunning):
             yield f"{key!r} lives, and a lookup answered NotRunning"
 
 

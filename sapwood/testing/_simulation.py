@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -44,7 +44,7 @@ def simulate(
 
 
 @contextmanager
-def _scheduled_by(source: random.Random) -> Iterator[None]:
+def _scheduled_by(source: random.Random) -> Generator[None]:
     # trio has no public switch for this; its own tests and Hypothesis's plugin for it set the same two names.
     from trio._core import _run
 

@@ -590,7 +590,7 @@ async def test_a_failed_write_leaves_no_trace_in_the_ledger(
 async def test_the_ledger_does_not_grow_with_the_number_of_writes(
     root: Path, environment: RealEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sapwood.files._ledger._SPARE_LINES", 5)
+    monkeypatch.setattr("sapwood.files._ledger._SPARE_LINES", 20)
     backend = DirectoryBackend(root, environment)
     await backend.open()
     for number in range(200):

@@ -217,3 +217,13 @@ def test_the_index_agrees_with_looking_at_every_path(changes: list[tuple[bool, F
     )
     assert (index.collision(probe) is not None) == collides
     assert index.is_directory(probe) == (probe in directories)
+
+
+def test_a_file_added_twice_to_the_index_is_gone_after_one_removal() -> None:
+    index, path = PathIndex(), normalise("a/b")
+    index.add(path)
+    index.add(path)
+    index.remove(path)
+    index.remove(path)
+    assert not index.is_directory(normalise("a"))
+    assert index.collision(normalise("A/b")) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, TypedDict
 
 import pytest
@@ -151,7 +151,7 @@ def test_arguments_cut_anywhere_are_the_arguments(arguments: dict[str, Any], dat
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     edges = [0, *cuts, len(text)]
     pieces: list[Piece] = [{"index": 0, "call_id": "id_1", "name": "t"}]
-    pieces += [{"index": 0, "arguments": text[a:b]} for a, b in zip(edges, edges[1:], strict=False)]
+    pieces += [Piece(index=0, arguments=text[a:b]) for a, b in pairwise(edges)]
 
     _, calls = assemble(pieces)
 

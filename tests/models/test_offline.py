@@ -446,6 +446,12 @@ async def test_a_sentence_that_no_rule_fits_is_not_passed_over() -> None:
     assert desk.files == {"a.txt": "x"}
 
 
+async def test_an_unknown_verb_after_and_is_not_passed_over() -> None:
+    answer = await talk(Desk({"a.txt": "x"}), "read a.txt and summarize it")
+
+    assert answer.startswith('a.txt:\nx\nI cannot do "summarize it"')
+
+
 async def test_sentences_of_unquoted_content_stay_content() -> None:
     desk = Desk()
 
@@ -507,13 +513,13 @@ async def test_a_plan_goes_on_after_calls_that_another_model_made_in_the_turn() 
     assert desk.calls == []
 
 
-async def test_a_turn_without_end_is_ended_after_a_hundred_calls() -> None:
+async def test_a_turn_without_end_is_ended_after_fifty_calls() -> None:
     desk = Desk()
     desk.others["read_file"] = lambda **_: "\n".join(f"{at}\tx" for at in range(2000))
 
     answer = await talk(desk, "count the lines of a.txt")
 
-    assert answer == "I stop here: this turn has taken 100 tool calls, which is my limit."
+    assert answer == "I stop here: this turn has taken 50 tool calls, which is my limit."
 
 
 # --- as a model
@@ -567,3 +573,42 @@ async def test_no_message_breaks_it_and_every_turn_ends(words: list[str]) -> Non
     desk = Desk({"a.txt": "x", "b.csv": "a,b\n1,2\n"}, others={tool.name: lambda **_: "ok" for tool in TOOLS})
 
     assert await talk(desk, " ".join(words), *TOOLS)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a",
+        "a.",
+        "a_",
+        "a/",
+        "1",
+        "1,",
+        " ",
+        "\n",
+        "'",
+        '"',
+        "`",
+        "```",
+        "then ",
+        "and add ",
+        "1. ",
+        ". A",
+        "; ",
+        ":",
+        "{",
+        "to ",
+    ],
+)
+@pytest.mark.parametrize("lead", ["", "write a.txt with ", "refund ", "add a to-do: ", "sum x of a.csv ", "read "])
+async def test_a_long_message_is_read_in_reasonable_time(lead: str, unit: str) -> None:
+    assert await talk(Desk(others={tool.name: lambda **_: "ok" for tool in TOOLS}), lead + unit * 1900, *TOOLS)
+
+
+async def test_more_than_it_can_read_is_said_and_long_quoted_content_is_none_of_it() -> None:
+    desk = Desk()
+
+    assert "I read at most 2000 characters" in await talk(desk, "read " + "a" * 5000)
+    await talk(desk, f'write a.txt with "{"x" * 50_000}"')
+
+    assert len(desk.files["a.txt"]) == 50_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any, cast
 
@@ -34,7 +35,7 @@ def extends(later: Any, earlier: Any) -> bool:
 
 def check_prefixes(data: bytes) -> None:
     found = [parse_partial_json(data[:end]) for end in range(len(data) + 1)]
-    for earlier, later in zip(found, found[1:], strict=False):
+    for earlier, later in itertools.pairwise(found):
         assert extends(later.value, earlier.value), (earlier, later)
     whole = [at for at, result in enumerate(found) if result.complete]
     assert whole == [] or data[whole[0] :].strip() == b""
@@ -51,9 +52,9 @@ def test_every_prefix_of_a_document_only_adds_and_is_incomplete_until_the_end() 
 
 
 @pytest.mark.row("BR-67")
-@given(st.dictionaries(st.text(), VALUES, max_size=4), st.booleans())
+@given(value=st.dictionaries(st.text(), VALUES, max_size=4), escaped=st.booleans())
 def test_any_object_read_byte_by_byte_only_grows_and_ends_as_the_strictly_parsed_one(
-    value: dict[str, Any], escaped: bool
+    *, value: dict[str, Any], escaped: bool
 ) -> None:
     text = json.dumps(value, ensure_ascii=escaped)
 

@@ -15,6 +15,7 @@ from sapwood.models import (
     ModelRequest,
     ScriptedModel,
     Stall,
+    Step,
     Stop,
     TextDelta,
     ToolCallDelta,
@@ -110,7 +111,10 @@ async def test_a_function_sees_the_request_and_may_be_async() -> None:
         await trio.lowlevel.checkpoint()
         return f"async {request.system}"
 
-    model = ScriptedModel(lambda request: [f"sync {request.system}", Stop("length")], late)
+    def cut(request: ModelRequest) -> Step:
+        return [f"sync {request.system}", Stop("length")]
+
+    model = ScriptedModel(cut, late)
 
     first, second = await answer(model, ask(system="s")), await answer(model, ask(system="t"))
 

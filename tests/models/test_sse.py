@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +39,7 @@ def test_byte_by_byte_gives_the_same_events() -> None:
 def test_where_the_bytes_are_cut_makes_no_difference(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
 
-    assert parse(*[STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]) == EVENTS
+    assert parse(*[STREAM[a:b] for a, b in itertools.pairwise(edges)]) == EVENTS
 
 
 @pytest.mark.parametrize("chunk", [b"data: \xff\n\n", b"data: " + b"x" * 100, b"data: x\n" * 20])

@@ -321,6 +321,8 @@ def test_private_and_renamed_fields_are_restored_through_the_constructor() -> No
         (typed(many=[1]), ".many", "expected tuple; got list"),
         (typed(pair=(1, "b", 3)), ".pair", "expected a tuple of 2; got tuple"),
         (typed(pair=("a", "b")), ".pair[0]", "expected int; got str 'a'"),
+        (typed(pair=(True, "b")), ".pair[0]", "expected int; got bool True"),
+        (typed(maybe=False), ".maybe", "expected one of int, NoneType; got bool"),
         (typed(table={"a": [1, "2"]}), ".table.a[1]", "expected int; got str '2'"),
         (typed(table={1: []}), ".table[1]", "expected str; got int 1"),
         (typed(table=OrderedDict()), ".table", "expected dict; got collections.OrderedDict"),
@@ -534,3 +536,12 @@ def test_a_record_can_be_described_without_its_class() -> None:
     assert describe(data) == {"@record": "test.gone/7", "a": [1, {"b": b"c"}], "n": {"@record": "x.y/1"}}
     with pytest.raises(CodecError):
         describe(b"\xc1")
+
+
+def test_bytes_nested_beyond_any_stack_are_a_typed_error() -> None:
+    data = msgpack.packb(1)
+    for _ in range(3000):
+        data = msgpack.packb(msgpack.ExtType(3, b"\x91" + data))
+    for read in (decode, describe):
+        with pytest.raises(CodecError, match="cannot be read"):
+            read(data)

@@ -43,7 +43,7 @@ class Lines:
 
 def test_a_process_killed_at_fifty_random_moments_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     program = [sys.executable, str(PROGRAMS / "serve_until_killed.py"), str(tmp_path / "store.db")]
-    done = subprocess.run(program, check=False, capture_output=True, text=True)
+    done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("held ")
@@ -56,20 +56,21 @@ async def test_when_a_second_process_claims_an_agent_the_first_is_refused_and_hi
     path = tmp_path / "store.db"
     command = [sys.executable, str(PROGRAMS / "compete.py"), str(path)]
     acknowledged: list[int] = []
-    async with trio.open_nursery() as nursery:
-        compete = partial(trio.run_process, command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        first: trio.Process = await nursery.start(compete)
-        assert first.stdout is not None
-        lines = Lines(first.stdout)
-        while len(acknowledged) < 20:
-            acknowledged.append(int(await lines.next()))
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            compete = partial(trio.run_process, command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            first: trio.Process = await nursery.start(compete)
+            assert first.stdout is not None
+            lines = Lines(first.stdout)
+            while len(acknowledged) < 20:
+                acknowledged.append(int(await lines.next()))
 
-        claim, last = await take_over(path)
+            claim, last = await take_over(path)
 
-        while (line := await lines.next()).isdigit():
-            acknowledged.append(int(line))
-        assert line == f"fenced 1 {claim.epoch}"
-        assert await lines.next() == ""
+            while (line := await lines.next()).isdigit():
+                acknowledged.append(int(line))
+            assert line == f"fenced 1 {claim.epoch}"
+            assert await lines.next() == ""
 
     assert acknowledged == list(range(1, len(acknowledged) + 1))
     async with open_store(path, ENVIRONMENT) as store:

@@ -67,13 +67,14 @@ async def writer_held(store: Store) -> AsyncGenerator[None]:
     def hold(connection: sqlite3.Connection) -> None:
         assert release.wait(10)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(store.write, hold)
-        await wait_all_tasks_blocked()
-        try:
-            yield
-        finally:
-            release.set()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.write, hold)
+            await wait_all_tasks_blocked()
+            try:
+                yield
+            finally:
+                release.set()
 
 
 async def outcome_of(call: Callable[[], Any], outcomes: list[Any]) -> None:
@@ -475,7 +476,7 @@ async def test_a_writer_that_crashes_refuses_everybody_and_its_error_leaves_the_
         async with open_store(path, environment, migrations=[NOTES]) as store:
             stores.append(store)
             environment.broken = True
-            with trio.CancelScope(shield=True):
+            with trio.fail_after(30, shield=True):
                 async with trio.open_nursery() as nursery:
                     for _ in range(3):
                         nursery.start_soon(outcome_of, partial(store.write, adding("a")), outcomes)
@@ -547,3 +548,17 @@ async def test_in_a_simulated_environment_everything_runs_without_threads(locati
         await store.read(operation)
 
     assert threads == {threading.get_ident()}
+
+
+async def test_many_reads_at_once_each_have_a_connection_of_their_own(path: Path) -> None:
+    async with open_store(path, RealEnvironment(), migrations=[NOTES], readers=8) as store:
+        await store.write(adding("a"))
+
+        async def read_often() -> None:
+            for _ in range(50):
+                assert await store.read(all_notes) == ["a"]
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(read_often)
+        assert store.statistics().reads == 1000

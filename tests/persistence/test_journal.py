@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import pytest
@@ -22,7 +23,18 @@ from sapwood.errors import (
     StaleEpoch,
     StoreUnavailable,
 )
-from sapwood.persistence import Claim, Journal, JournalStore, SnapshotPolicy, open_store
+from sapwood.persistence import (
+    Claim,
+    Journal,
+    JournalStore,
+    MigrationSet,
+    SnapshotPolicy,
+    Store,
+    StoreStatistics,
+    open_store,
+)
+
+T = TypeVar("T")
 
 
 @record("test.happened")
@@ -408,12 +420,69 @@ async def test_a_claim_takes_in_what_the_former_owner_writes_meanwhile(journal: 
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write_until_fenced)
-        while len(acknowledged) < 30:
-            await trio.lowlevel.checkpoint()
+        with trio.fail_after(30):
+            while len(acknowledged) < 30:
+                await trio.lowlevel.checkpoint()
         taken = await journal.claim("a", owner="successor")
 
     assert taken.seq == len(acknowledged)
     assert [entry.seq for entry in taken.tail] == list(range(taken.snapshot_seq + 1, taken.seq + 1))
+
+
+class Interrupted:
+    """A store where something happens between the first read and what follows it."""
+
+    def __init__(self, store: Store, happening: Callable[[], Awaitable[object]]) -> None:
+        self.store = store
+        self.happening: Callable[[], Awaitable[object]] | None = happening
+        self.name = store.name
+
+    async def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        value = await self.store.read(operation)
+        happening, self.happening = self.happening, None
+        if happening is not None:
+            await happening()
+        return value
+
+    async def write(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        return await self.store.write(operation)
+
+    async def migrate(self, migrations: MigrationSet) -> None:
+        await self.store.migrate(migrations)
+
+    def statistics(self) -> StoreStatistics:
+        return self.store.statistics()
+
+
+async def test_an_agent_deleted_while_it_is_claimed_does_not_come_back_to_life() -> None:
+    environment = SimulatedEnvironment()
+    async with open_store(":memory:", environment) as store:
+        journal = Journal(store, environment)
+        await journal.claim("a", owner="one")
+        await journal.save_snapshot("a", epoch=1, seq=0, state=State(("old",)))
+        interrupted = Journal(Interrupted(store, lambda: journal.delete("a")), environment)
+
+        claim = await interrupted.claim("a", owner="two")
+
+    assert claim == Claim("a", 3, None, 0, (), 0, fresh=True, clean=True)
+
+
+async def test_a_claim_that_finds_the_journal_compacted_meanwhile_loads_it_again() -> None:
+    environment = SimulatedEnvironment()
+    async with open_store(":memory:", environment) as store:
+        journal = Journal(store, environment)
+        claim = await journal.claim("a", owner="one")
+        await appended(journal, claim, 1)
+
+        async def go_on() -> None:
+            await journal.append("a", epoch=1, expected_seq=1, events=[Happened(2), Happened(3)])
+            await journal.save_snapshot("a", epoch=1, seq=2, state=State((1, 2)))
+            await journal.compact("a", epoch=1)
+
+        again = await Journal(Interrupted(store, go_on), environment).claim("a", owner="two")
+
+    assert (again.snapshot, again.snapshot_seq, again.seq) == (State((1, 2)), 2, 3)
+    assert events_of(again) == [3]
 
 
 @pytest.mark.row("BR-77")

@@ -19,6 +19,22 @@ ENVIRONMENT = RealEnvironment()
 UPGRADE = Path(__file__).parent / "programs" / "upgrade.py"
 
 
+OLD = [["create_entries"], ["id", "cents"], [[1, 7], [2, 8]], "ok"]
+NEW = [
+    ["create_entries", "add_currency", "require_currency", "add_index"],
+    ["id", "amount", "currency"],
+    [[1, 7, "EUR"], [2, 8, "EUR"]],
+    "ok",
+]
+
+
+def run(path: Path, *arguments: str) -> str:
+    command = [sys.executable, str(UPGRADE), str(path), *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def schema(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
         return [
@@ -99,35 +115,19 @@ def test_a_step_name_is_used_once() -> None:
 
 @pytest.mark.row("BR-34")
 def test_a_process_killed_at_any_statement_of_an_upgrade_leaves_exactly_one_version(path: Path) -> None:
-    subprocess.run([sys.executable, UPGRADE, path, "1"], check=True)
-    program = [sys.executable, str(UPGRADE), str(path), "4", "killed"]
-    done = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True)
-    deaths = [json.loads(line) for line in done.stdout.splitlines()]
+    run(path, "1")
+    done = run(path, "4", "killed")
+    deaths = [json.loads(line) for line in done.splitlines()]
 
-    old = [["create_entries"], ["id", "cents"], [[1, 7], [2, 8]], "ok"]
-    new = [
-        ["create_entries", "add_currency", "require_currency", "add_index"],
-        ["id", "amount", "currency"],
-        [[1, 7, "EUR"], [2, 8, "EUR"]],
-        "ok",
-    ]
     assert len(deaths) > 30
-    assert all(left in (old, new) for left, _ in deaths)
-    assert all(completed == new for _, completed in deaths)
-    assert deaths[0][0] == old
-    assert deaths[-1][0] == new
+    assert all(left in (OLD, NEW) for left, _ in deaths)
+    assert all(completed == NEW for _, completed in deaths)
+    assert deaths[0][0] == OLD
+    assert deaths[-1][0] == NEW
 
 
 @pytest.mark.row("BR-34")
-def test_of_many_processes_that_create_and_upgrade_one_file_at_once_all_but_one_wait(tmp_path: Path) -> None:
-    for number in range(3):
-        path = tmp_path / f"store-{number}.db"
-        command = [sys.executable, str(UPGRADE), str(path), "4"]
-        programs = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-        for program in programs:
-            _, errors = program.communicate()
-            assert program.returncode == 0, errors
-        with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("SELECT amount, currency FROM entries").fetchall() == [(7, "EUR"), (8, "EUR")]
-            names = connection.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = 'ledger'").fetchall()
-        assert len(names) == 4
+def test_of_many_processes_that_create_and_upgrade_one_file_at_once_all_but_one_wait(path: Path) -> None:
+    done = run(path, "4", "race")
+
+    assert [json.loads(line) for line in done.splitlines()] == [NEW] * 40

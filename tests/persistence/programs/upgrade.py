@@ -1,6 +1,7 @@
-"""Opens a store with a ledger schema of so many steps; with `killed`, dies before every statement in turn.
+"""Opens a store with a ledger schema of so many steps.
 
-Then prints, for each death, what the file holds: applied steps, columns, rows, integrity.
+With `killed`, dies before every statement in turn and prints, for each death, what the file holds: applied steps,
+columns, rows, integrity. With `race`, four processes create one file at the same moment, again and again.
 """
 
 from __future__ import annotations
@@ -100,10 +101,25 @@ def found() -> list[Any]:
         connection.close()
 
 
-def main() -> None:
-    if sys.argv[3:] != ["killed"]:
-        trio.run(upgrade)
-        return
+def race() -> None:
+    for suffix in ("", "-wal", "-shm"):
+        PATH.with_name(PATH.name + suffix).unlink(missing_ok=True)
+    waiting, starting = os.pipe()
+    children: list[int] = []
+    for _ in range(4):
+        child = os.fork()
+        if child == 0:
+            os.close(starting)
+            os.read(waiting, 1)
+            trio.run(upgrade)
+            os._exit(0)
+        children.append(child)
+    os.close(waiting)
+    os.close(starting)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+
+
+def die_everywhere() -> None:
     original = PATH.read_bytes()
     number = 1
     while dies_before(number, original):
@@ -113,4 +129,12 @@ def main() -> None:
         number += 1
 
 
-main()
+match sys.argv[3:]:
+    case ["killed"]:
+        die_everywhere()
+    case ["race"]:
+        for _ in range(40):
+            race()
+            sys.stdout.write(json.dumps(found()) + "\n")
+    case _:
+        trio.run(upgrade)

@@ -1,0 +1,45 @@
+"""What all libraries are measured by: names, units and sizes of the workloads, and how to measure memory."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from pathlib import Path
+from typing import Final
+
+UNITS: Final = {
+    "W1 tell": "us/message",
+    "W2a ask": "us/call",
+    "W2a ask inline": "us/call",
+    "W2b ask, 100 callers": "us/call",
+    "W3 fan to 1,000": "us/message",
+    "W4 start": "us/actor",
+    "W4 stop": "us/actor",
+    "W5 memory": "KB/actor",
+    "W6 lookup": "ns",
+    "W7 crash to answer": "us",
+    "W8 ring of 1,000": "us/hop",
+}
+
+TELLS: Final = 200_000
+ASKS: Final = 10_000
+CALLERS: Final = 100
+FAN: Final = 1_000
+FAN_ROUNDS: Final = 50
+POPULATION: Final = 10_000
+NAMES: Final = 2_000
+LOOKUPS: Final = 200_000
+CRASHES: Final = 200
+RING: Final = 1_000
+HOPS: Final = 50_000
+
+
+def resident_kb() -> float:
+    """Return the resident memory of this process in KB, after a collection."""
+    gc.collect()
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return float(line.split()[1])
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

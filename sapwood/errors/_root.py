@@ -1,0 +1,5 @@
+"""The root of all exceptions."""
+
+
+class SapwoodError(Exception):
+    """Root of every exception that Sapwood raises."""
