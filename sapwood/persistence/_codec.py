@@ -12,7 +12,7 @@ from msgpack import ExtType
 from sapwood.actors import Wire, class_of, wire_of
 from sapwood.errors import CodecError, FutureVersion, PersistenceError
 from sapwood.persistence._annotations import MAX_DEPTH, Check, Mismatch, check_for, key_segment, kind_of, type_name
-from sapwood.persistence._values import RECORD, extend_value, pack, restore_value, unpack
+from sapwood.persistence._values import RECORD, Unpacker, extend_value, pack
 
 
 def encode(value: object) -> bytes:
@@ -48,7 +48,7 @@ def decode(data: bytes) -> Any:
         CodecError: if the bytes are no record, its wire name is unknown, or a field does not fit; `path` says where.
     """
     try:
-        value = unpack(data, _restore)
+        value = _as_records.unpack(data)
     except FutureVersion:
         raise
     except CodecError as error:
@@ -72,7 +72,7 @@ def describe(data: bytes) -> Any:
         CodecError: if the bytes are damaged.
     """
     try:
-        return _plainly(unpack(data, _restore_raw))
+        return _plainly(_as_raw.unpack(data))
     except MemoryError:
         raise
     except Exception as error:
@@ -192,14 +192,8 @@ def _extend(value: object) -> ExtType:
     return ExtType(RECORD, pack([plan.wire.name, plan.wire.version, fields], _extend))
 
 
-def _restore(code: int, data: bytes) -> object:
-    if code == RECORD:
-        name, version, fields = unpack(data, _restore)
-        return _make(name, version, fields, name)
-    return restore_value(code, data, _restore)
-
-
-def _make(name: str, version: int, fields: dict[str, Any], path: str) -> Any:
+def _make(name: str, version: int, fields: dict[str, Any], path: str = "") -> Any:
+    path = path or name
     cls = class_of(name)
     if cls is None:
         raise CodecError(path, f"no class has the wire name {name!r}; import the module that declares it")
@@ -222,6 +216,9 @@ def _upgrade(wire: Wire, version: int, fields: dict[str, Any], path: str) -> dic
     return fields
 
 
+_as_records = Unpacker(_make)
+
+
 # --- the slow way: from the outside in, with a path ------------------------------------------------
 
 
@@ -232,15 +229,12 @@ class _Raw:
     fields: dict[str, Any]
 
 
-def _restore_raw(code: int, data: bytes) -> object:
-    if code == RECORD:
-        return _Raw(*unpack(data, _restore_raw))
-    return restore_value(code, data, _restore_raw)
+_as_raw = Unpacker(_Raw)
 
 
 def _located(data: bytes) -> CodecError | None:
     try:
-        _rebuild(unpack(data, _restore_raw))
+        _rebuild(_as_raw.unpack(data))
     except CodecError as error:
         return error
     return None

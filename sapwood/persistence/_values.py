@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,8 +22,14 @@ LEAVES: frozenset[type] = frozenset({type(None), bool, int, float, str, bytes, d
 # Lone surrogates are text that the store must keep (BR-31); plain UTF-8 would refuse them. The default buffer of
 # 256 KiB would cost more than the packing of a usual record.
 _PACKER: dict[str, Any] = {"strict_types": True, "unicode_errors": "surrogatepass", "buf_size": 512}
+_UNPACKER: dict[str, Any] = {"strict_map_key": False, "unicode_errors": "surrogatepass"}
 
-Restore = Callable[[int, bytes], object]
+MAX_NESTING = 110
+"""Extensions within one another that are read; the checks before writing let fewer through."""
+
+_ON_STACK = 6
+"""Nested extensions that are read the fast way, which takes 40 KiB of the thread's stack for each."""
+
 Extend = Callable[[object], ExtType]
 
 
@@ -34,20 +41,50 @@ def pack(value: object, extend: Extend) -> bytes:
     return msgpack.Packer(default=extend, **_PACKER).pack(value)
 
 
-def unpack(data: bytes, restore: Restore) -> Any:
-    """Unpack what `pack` made; `restore` is called with code and bytes of every extension."""
-    return msgpack.unpackb(data, ext_hook=restore, strict_map_key=False, unicode_errors="surrogatepass")
-
-
 def extend_value(value: object, extend: Extend) -> ExtType:
     """Turn a value that msgpack does not know into an extension, or raise KeyError for an unsupported type."""
-    code, dump, _ = _FORMS[type(value)]
+    code, dump = _DUMP[type(value)]
     return ExtType(code, dump(value, extend))
 
 
-def restore_value(code: int, data: bytes, restore: Restore) -> object:
-    """Undo `extend_value`, or raise KeyError for an unknown code."""
-    return _LOADERS[code](data, restore)
+class Unpacker:
+    """Unpacks what `pack` made.
+
+    Args:
+        restore_record: Makes a record of wire name, version and unpacked fields.
+    """
+
+    def __init__(self, restore_record: Callable[[str, int, dict[str, Any]], object]) -> None:
+        self._restore_record = restore_record
+        self._hooks = [partial(self._restore, depth) for depth in range(1, MAX_NESTING + 1)]
+
+    def unpack(self, data: bytes, depth: int = 0) -> Any:
+        """Unpack bytes that lie so many extensions deep.
+
+        Raises:
+            Exception: of whatever kind, if the bytes are damaged.
+        """
+        if depth >= MAX_NESTING:
+            raise ValueError(f"nested deeper than {MAX_NESTING} levels")
+        if depth < _ON_STACK:
+            return msgpack.unpackb(data, ext_hook=self._hooks[depth], **_UNPACKER)
+        size = len(data)
+        unpacker = msgpack.Unpacker(
+            ext_hook=self._hooks[depth], read_size=max(size, 1), max_buffer_size=size, **_UNPACKER
+        )
+        unpacker.feed(data)
+        value = unpacker.unpack()
+        if unpacker.tell() != size:
+            raise ValueError("bytes are left over")
+        return value
+
+    def _restore(self, depth: int, code: int, data: bytes) -> object:
+        if code == RECORD:
+            return self._restore_record(*self.unpack(data, depth))
+        load = _LOAD_PACKED.get(code)
+        if load is not None:
+            return load(self.unpack(data, depth))
+        return _LOAD_BYTES[code](data)
 
 
 def unstorable_zone(zone: tzinfo | None) -> bool:
@@ -95,19 +132,23 @@ def _dump_sorted(value: AbstractSet[Any], extend: Extend) -> bytes:
     return pack(sorted(value, key=lambda item: pack(item, extend)), extend)
 
 
-_FORMS: Mapping[type, tuple[int, Callable[[Any, Extend], bytes], Callable[[bytes, Restore], object]]] = {
-    int: (2, _dump_int, lambda data, _: int.from_bytes(data, "big", signed=True)),  # beyond 64 bits only
-    tuple: (3, lambda value, extend: pack(list(value), extend), lambda data, restore: tuple(unpack(data, restore))),
-    set: (4, _dump_sorted, lambda data, restore: set(unpack(data, restore))),
-    frozenset: (5, _dump_sorted, lambda data, restore: frozenset(unpack(data, restore))),
-    datetime: (
-        6,
-        lambda value, extend: pack(_datetime_parts(value), extend),
-        lambda data, restore: _datetime_from(unpack(data, restore)),
-    ),
-    date: (7, lambda value, _: value.isoformat().encode(), lambda data, _: date.fromisoformat(data.decode())),
-    Decimal: (8, lambda value, _: str(value).encode(), lambda data, _: Decimal(data.decode())),
+_DUMP: Mapping[type, tuple[int, Callable[[Any, Extend], bytes]]] = {
+    int: (2, _dump_int),  # beyond 64 bits; msgpack knows the others
+    tuple: (3, lambda value, extend: pack(list(value), extend)),
+    set: (4, _dump_sorted),
+    frozenset: (5, _dump_sorted),
+    datetime: (6, lambda value, extend: pack(_datetime_parts(value), extend)),
+    date: (7, lambda value, _: value.isoformat().encode()),
+    Decimal: (8, lambda value, _: str(value).encode()),
 }
-"""Type: its extension code for ever, how it is written, how it is read."""
+"""Type: its extension code for ever, and how it is written."""
 
-_LOADERS = {code: load for code, _, load in _FORMS.values()}
+_LOAD_PACKED: Mapping[int, Callable[[Any], object]] = {3: tuple, 4: set, 5: frozenset, 6: _datetime_from}
+"""Extension code: how it is read from what was packed inside it."""
+
+_LOAD_BYTES: Mapping[int, Callable[[bytes], object]] = {
+    2: lambda data: int.from_bytes(data, "big", signed=True),
+    7: lambda data: date.fromisoformat(data.decode()),
+    8: lambda data: Decimal(data.decode()),
+}
+"""Extension code: how it is read from its bytes."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -8,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NewType
 from zoneinfo import ZoneInfo
 
@@ -369,7 +371,7 @@ def test_a_value_that_does_not_fit_its_annotation_is_refused_with_its_path(
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.row("BR-29", "S4-034")
+@pytest.mark.row("BR-29")
 def test_an_unsupported_value_is_refused_with_the_path_to_it(value: object) -> None:
     call = ToolCall("c1", "save", {"x": [0, {"y z": (1, value)}]})
     with pytest.raises(CodecError) as caught:
@@ -409,6 +411,12 @@ def test_the_deepest_value_that_is_written_can_be_read() -> None:
         deep = (deep,)
 
     assert decode(encode(Holder([deep]))).value == [deep]
+
+
+def test_the_deepest_value_needs_little_stack() -> None:
+    program = Path(__file__).parent / "programs" / "deep_on_small_stack.py"
+    done = subprocess.run([sys.executable, str(program)], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_class_whose_annotation_cannot_be_checked_is_refused_by_name() -> None:

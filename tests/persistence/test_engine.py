@@ -146,6 +146,7 @@ async def test_many_waiting_writers_share_few_commits(store: Store) -> None:
     assert len(await store.read(all_notes)) == 1000
 
 
+@pytest.mark.row("UP-1")
 async def test_writes_are_carried_out_in_the_order_of_the_calls(store: Store) -> None:
     outcomes = await written_as_one_group(store, *[adding(str(number)) for number in range(10)])
 

@@ -216,6 +216,19 @@ async def test_text_that_plain_utf_8_refuses_is_stored_and_later_saves_succeed(j
     assert events_of(again) == ["after"]
 
 
+@pytest.mark.row("UP-71")
+async def test_what_was_stored_does_not_change_when_the_live_value_does(journal: JournalStore) -> None:
+    await journal.claim("a", owner="one")
+    live = [1]
+    await journal.append("a", epoch=1, expected_seq=0, events=[Happened(live)])
+    await journal.save_snapshot("a", epoch=1, seq=0, state=State((live,)))
+
+    live.append(2)
+
+    again = await journal.claim("a", owner="two")
+    assert (again.snapshot, events_of(again)) == (State(([1],)), [[1]])
+
+
 async def test_an_append_without_events_checks_the_claim_and_writes_nothing(journal: JournalStore) -> None:
     claim = await journal.claim("a", owner="one")
     seq = await appended(journal, claim, "x")
