@@ -1,5 +1,6 @@
 """Chat models: the protocol, the providers, a scripted one for tests and a rule-based one that needs no network."""
 
+from sapwood._public import publish as _publish
 from sapwood.models._anthropic import AnthropicModel as AnthropicModel
 from sapwood.models._model_names import parse_model as parse_model
 from sapwood.models._offline import OfflineModel as OfflineModel
@@ -26,3 +27,5 @@ from sapwood.models._scripted import Stall as Stall
 from sapwood.models._scripted import Step as Step
 from sapwood.models._scripted import Stop as Stop
 from sapwood.models._scripted import call as call
+
+_publish(globals())

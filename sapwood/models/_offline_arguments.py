@@ -66,7 +66,7 @@ class _Search:
             return
         try:
             given = json.loads(self.text[start : end + 1])
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         names = {parameter.name for parameter in self.parameters}
         if isinstance(given, dict) and set(cast("dict[str, Any]", given)) <= names:

@@ -27,7 +27,7 @@ class Parameter:
     @property
     def words(self) -> list[str]:
         """The words of its name."""
-        return name_words(self.name)
+        return name_words(self.name) or [self.name.lower()]
 
     @property
     def unit(self) -> str:

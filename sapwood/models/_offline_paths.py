@@ -41,9 +41,10 @@ def find_paths(text: str) -> list[Place]:
     return sorted(places, key=lambda place: place.start)
 
 
-def strip_numbers(text: str) -> list[str]:
-    """Return the lines of a read_file result without their numbers; lines without a number are remarks, left out."""
-    return [found.group(2) for found in map(_NUMBERED.match, text.splitlines()) if found]
+def split_page(text: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a read_file result without their numbers, and the tool's remarks, which have none."""
+    lines = text.split("\n")
+    return [f.group(2) for f in map(_NUMBERED.match, lines) if f], [line for line in lines if not _NUMBERED.match(line)]
 
 
 def read_whole(path: str) -> Generator[Wish, Outcome, list[str] | Finding]:
@@ -53,9 +54,10 @@ def read_whole(path: str) -> Generator[Wish, Outcome, list[str] | Finding]:
         outcome = yield Wish("read_file", {"path": path, "start_line": len(lines) + 1, "limit": PAGE})
         if outcome.failed:
             return failure(f"Reading {path}", outcome)
-        page = strip_numbers(outcome.text)
+        page, remarks = split_page(outcome.text)
         lines += page
-        if len(page) < PAGE:
+        goes_on = any("start_line=" in remark for remark in remarks)
+        if not page or not (goes_on or len(page) == PAGE):
             return lines
 
 

@@ -45,6 +45,10 @@ _QUANTITY = re.compile(
 )
 
 
+_DIGITS = 24
+"""A longer number is taken for a name; reckoning with it would round."""
+
+
 @attrs.frozen
 class Quantity:
     """A number in a text, with its unit if it has one.
@@ -75,7 +79,7 @@ def find_quantities(text: str) -> list[Quantity]:
     for match in _QUANTITY.finditer(text):
         word = match.group("unit") or ""
         unit = unit_of([word.strip()])
-        if word and not unit and word[0] != " ":
+        if len(match.group("number")) > _DIGITS or (word and not unit and word[0] != " "):
             continue  # `17abc` is a name, not 17 of something.
         end = match.end() if unit else match.end("number")
         unit = unit or match.group("sign") or ""

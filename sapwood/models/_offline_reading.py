@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sapwood.models._offline_paths import find_paths, strip_numbers
+from sapwood.models._offline_paths import find_paths, split_page
 from sapwood.models._offline_plan import Clause, Finding, Plan, Rule, Toolbox, Wish, failure, mask, quoted, word_set
 
 
@@ -63,8 +63,9 @@ def _read(path: str, span: dict[str, int]) -> Plan:
     outcome = yield Wish("read_file", {"path": path, **span})
     if outcome.failed:
         return failure(f"Reading {path}", outcome)
-    text = "\n".join(strip_numbers(outcome.text)) or outcome.text
-    return Finding(f"{path}:\n{text}", value=text)
+    lines, remarks = split_page(outcome.text)
+    shown = "\n".join([*lines, *remarks])
+    return Finding(f"{path}:\n{shown}", value="\n".join(lines))
 
 
 _SEARCH = re.compile(

@@ -74,7 +74,7 @@ def convert(parameter: Parameter, text: str) -> Any:
 def _decoded(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

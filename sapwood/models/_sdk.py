@@ -172,7 +172,7 @@ class SdkModel(ABC):
             return self._clients[token]
         sdk = await self._environment.in_thread(importlib.import_module, self.package)
         for other in [other for other in self._clients if _has_ended(other)]:
-            del self._clients[other]
+            await _close_quietly(self._clients.pop(other))
         if token not in self._clients:
             self._clients[token] = self._make_client(
                 sdk, api_key=self._key(), base_url=self._base_url, max_retries=0, timeout=None
@@ -285,6 +285,15 @@ async def _exhaust(chunks: AsyncGenerator[bytes, None]) -> None:
             pass
     except Exception:
         return
+
+
+async def _close_quietly(client: Any) -> None:
+    """Close the client of a trio run that ended without `aclose`."""
+    with trio.move_on_after(_CLOSE_BUDGET, shield=True):
+        try:
+            await client.close()
+        except Exception:
+            return
 
 
 def _check_content_type(response: Any, errors: ErrorReader) -> None:

@@ -35,7 +35,7 @@ _BY_KIND: dict[str, type[ModelError]] = {
     "not_found_error": ModelRefused,
     "request_too_large": ModelRefused,
 }
-"""Kinds that a provider names in the body. They win over the status, which is 200 when a stream breaks off."""
+"""Kinds that a provider names in the body; they count where the status does not decide: in a stream, and in a 429."""
 
 _BY_CLASS: dict[str, type[ModelError]] = {
     "UnsupportedProtocol": ModelRefused,
@@ -76,10 +76,11 @@ class ErrorReader:
         status = getattr(error, "status_code", None)
         body: object = getattr(error, "body", None)
         headers = cast("Mapping[str, str]", getattr(response, "headers", None) or {})
-        kind = error_kind(body)
-        made = _BY_KIND.get(kind) if kind else None
-        if made is None:
-            made = _by_status(status) if isinstance(status, int) and status != 200 else _by_class(error)
+        kind = _BY_KIND.get(error_kind(body))
+        if not isinstance(status, int) or status == 200:
+            made = kind or _by_class(error)
+        else:
+            made = kind if kind is not None and status == 429 else _by_status(status)
         return self.make(
             made,
             error_message(body) or _text_of(error),

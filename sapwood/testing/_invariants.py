@@ -108,7 +108,7 @@ class Invariants:
             raise AssertionError(f"{len(found)} violations\n" + "\n".join(lines))
 
     def _note(self, event: TelemetryEvent) -> None:
-        if isinstance(event, Spawned | Exited) and isinstance(event.key, tuple):
+        if isinstance(event, Spawned | Exited) and event.key is not None:
             self._keys.add(cast("Key", event.key))
 
 

@@ -60,8 +60,12 @@ class Desk:
     def read_file(self, path: str, start_line: int = 1, limit: int = 2000) -> str:
         if path not in self.files:
             raise ValueError(f"no file {path}")
-        lines = self.files[path].splitlines()[start_line - 1 : start_line - 1 + limit]
-        return "\n".join(f"{start_line + at}\t{line}" for at, line in enumerate(lines)) or "(empty file)"
+        whole = self.files[path].split("\n")
+        lines = whole[start_line - 1 : start_line - 1 + min(limit, 1500)]
+        shown = [f"{start_line + at}\t{line}" for at, line in enumerate(lines)]
+        last = start_line + len(lines) - 1
+        more = [f"[lines {start_line} to {last} of {len(whole)}; go on with start_line={last + 1}]"]
+        return "\n".join([*shown, *(more if last < len(whole) else [])]) or f"{path} has no lines"
 
     def write_file(self, path: str, content: str) -> str:
         self.files[path] = content
@@ -139,12 +143,15 @@ async def test_a_file_is_shown_whole_or_in_part_without_line_numbers() -> None:
 
     assert await talk(desk, "read a.txt") == "a.txt:\none\ntwo\nthree\nfour"
     assert await talk(desk, "What is in a.txt?") == "a.txt:\none\ntwo\nthree\nfour"
-    assert await talk(desk, "show lines 2 to 3 of a.txt") == "a.txt:\ntwo\nthree"
-    assert await talk(desk, "show the first 2 lines of a.txt") == "a.txt:\none\ntwo"
+    assert await talk(desk, "show lines 2 to 3 of a.txt") == (
+        "a.txt:\ntwo\nthree\n[lines 2 to 3 of 4; go on with start_line=4]"
+    )
+    part = await talk(desk, "show the first 2 lines of a.txt")
+    assert part == "a.txt:\none\ntwo\n[lines 1 to 2 of 4; go on with start_line=3]"
 
 
 async def test_files_are_listed_searched_edited_extended_and_deleted() -> None:
-    desk = Desk({"a.txt": "red and red", "b.txt": "blue\n"})
+    desk = Desk({"a.txt": "red and red", "b.txt": "blue"})
 
     assert "a.txt\nb.txt" in await talk(desk, "list all files")
     assert "a.txt" in await talk(desk, "Which files mention red?")
@@ -176,7 +183,7 @@ async def test_files_are_listed_by_pattern(text: str, pattern: str) -> None:
 
 
 async def test_a_long_file_is_read_page_by_page_before_it_is_counted_or_extended() -> None:
-    desk = Desk({"long.txt": "line\n" * 4500})
+    desk = Desk({"long.txt": "line\n" * 4499 + "line"})
 
     assert await talk(desk, "How many lines are in long.txt?") == "long.txt has 4500 lines."
     await talk(desk, 'append "end" to long.txt')
@@ -201,7 +208,7 @@ async def test_a_column_is_computed(text: str, result: str) -> None:
 
 
 async def test_cells_that_are_no_numbers_are_named_and_a_wrong_column_is_asked_for() -> None:
-    desk = Desk({"a.csv": "x,y\n1,a\nn/a,b\n2,c\n"})
+    desk = Desk({"a.csv": "x,y\n1,a\nn/a,b\n2,c"})
 
     assert await talk(desk, "sum x of a.csv") == (
         "The sum of x in a.csv is 3 (2 rows). Left out as no numbers: 1 of the cells, such as 'n/a'."
@@ -307,6 +314,7 @@ TOOLS = (
     spec("sleep", "Wait for some time.", "seconds", seconds="number"),
     spec("translate", "Translate a text.", "text language", text="string", language="string"),
     spec("average_of", "Average of numbers.", "numbers", numbers={"type": "array", "items": {"type": "number"}}),
+    spec("measure", "Measure it.", "_", _="number"),
     spec("cancel_order", "Cancel an order.", "order_id", order_id="string", force="boolean"),
 )
 
@@ -342,6 +350,7 @@ TOOLS = (
         ("translate good morning into French", "translate", {"text": "good morning", "language": "French"}),
         ('translate "a and b" to German', "translate", {"text": "a and b", "language": "German"}),
         ("average of 3, 4 and 5.5", "average_of", {"numbers": [3, 4, 5.5]}),
+        ("measure 5", "measure", {"_": 5}),
         ("cancel order 17", "cancel_order", {"order_id": "17"}),
         ("cancel order 17 with force", "cancel_order", {"order_id": "17", "force": True}),
         ("cancel order 17 without force", "cancel_order", {"order_id": "17", "force": False}),
@@ -461,7 +470,7 @@ async def test_sentences_of_unquoted_content_stay_content() -> None:
 
 
 async def test_a_later_request_may_refer_to_the_result_and_to_the_file_of_an_earlier_one() -> None:
-    desk = Desk({"a.csv": "x\n1\n2\n"})
+    desk = Desk({"a.csv": "x\n1\n2"})
 
     answer = await talk(desk, "sum x of a.csv and write the total to total.txt, then show it and delete a.csv")
 
@@ -469,7 +478,6 @@ async def test_a_later_request_may_refer_to_the_result_and_to_the_file_of_an_ear
     assert answer.splitlines()[-3:] == ["total.txt:", "3", "Deleted a.csv."]
 
 
-@pytest.mark.row("S4-064")
 async def test_an_error_is_reported_and_the_requests_after_it_are_not_begun_and_named() -> None:
     desk = Desk({"b.txt": "x"})
 

@@ -94,7 +94,7 @@ def test_what_is_cut_in_two_is_held_back(prefix: str, value: object) -> None:
 
 
 @given(st.one_of(st.text(st.sampled_from('{}[]",:\\u0dntrue1-.eE \n')), st.binary()))
-def test_no_input_raises(data: str | bytes) -> None:
+def test_no_input_at_all_raises(data: str | bytes) -> None:
     parse_partial_json(data)
 
 

@@ -7,7 +7,8 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -380,29 +381,32 @@ async def test_aclose_closes_the_connections_and_the_next_call_opens_new_ones(pr
 
 
 @pytest.mark.parametrize("make", [make_anthropic, make_openai])
-def test_a_model_serves_several_runs_one_after_another_and_at_once(make: type[ProviderModel]) -> None:
-    made: list[ProviderModel] = []
+def test_a_model_serves_several_runs_one_after_another_and_in_threads(
+    make: Callable[[FakeProvider], ProviderModel],
+) -> None:
+    models: list[ProviderModel] = []
     texts: list[str] = []
 
-    async def run() -> None:
+    async def run(*, close: bool) -> None:
         async with open_fake_provider(FakeAnswer(text="Hello.")) as server:
-            if not made:
-                made.append(make(server))  # type: ignore[arg-type]  # a function that makes one
-            client_for = made[0]
-            client_for._base_url = server.anthropic_url if client_for.provider == "anthropic" else server.openai_url
-            texts.append((await answer_of(client_for)).text)
-            await client_for.aclose()
+            models.append(models[0] if models else make(server))
+            models[0]._base_url = make(server)._base_url
+            texts.append((await answer_of(models[0])).text)
+            if close:
+                await models[0].aclose()
 
-    trio.run(run)
-    trio.run(run)
-    threads = [threading.Thread(target=trio.run, args=(run,)) for _ in range(1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=20)
+    def run_in_thread() -> None:
+        trio.run(partial(run, close=True))
+
+    trio.run(partial(run, close=False))  # what it leaves open is closed by the next run
+    trio.run(partial(run, close=True))
+    thread = threading.Thread(target=run_in_thread)
+    thread.start()
+    thread.join(timeout=20)
+    gc.collect()
 
     assert texts == ["Hello."] * 3
-    assert made[0]._clients == {}
+    assert models[0]._clients == {}
 
 
 # --- secrets
@@ -452,7 +456,7 @@ HISTORY = (
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 
 
-@pytest.mark.row("S4-021", "UP-31")
+@pytest.mark.row("S4-021", "BR-31")
 async def test_a_conversation_is_sent_to_anthropic_in_alternating_turns() -> None:
     async with open_fake_provider(FakeAnswer(text="x")) as server, make_anthropic(server) as model:
         await collect(model, ModelRequest("Be brief.", HISTORY, (ADD,), max_tokens=99, temperature=0.5))
@@ -471,7 +475,7 @@ async def test_a_conversation_is_sent_to_anthropic_in_alternating_turns() -> Non
     assert said == {"type": "text", "text": "half \ufffd pair, whole \U0001f600, nul \0"}
 
 
-@pytest.mark.row("S4-021", "UP-31")
+@pytest.mark.row("S4-021", "BR-31")
 async def test_a_conversation_is_sent_to_openai_message_by_message() -> None:
     async with open_fake_provider(FakeAnswer(text="x")) as server, make_openai(server) as model:
         await collect(model, ModelRequest("Be brief.", HISTORY, (ADD,), max_tokens=99))
