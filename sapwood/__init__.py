@@ -3,6 +3,7 @@
 from sapwood._public import publish as _publish
 from sapwood._runtime import Runtime as Runtime
 from sapwood._runtime import open_runtime as open_runtime
+from sapwood._runtime import start_in_thread as start_in_thread
 from sapwood.actors import Actor as Actor
 from sapwood.actors import Crashed as Crashed
 from sapwood.actors import ExitReason as ExitReason

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 import attrs
 import trio
 
-from sapwood._lifecycle import Tree, includes_cancelled, only_cancelled
-from sapwood._signals import EXIT_CODE_BASE, SignalWatch, can_handle_signals
+from sapwood._lifecycle import Tree, bare, includes_cancelled, only_cancelled, only_member
+from sapwood._signals import is_main_thread
 from sapwood.actors import (
     ActorSystem,
     Birth,
@@ -20,11 +20,14 @@ from sapwood.actors import (
     Crashed,
     Environment,
     Killed,
+    LoopThread,
+    Portal,
     RealEnvironment,
     Ref,
     Telemetry,
     start,
 )
+from sapwood.actors import start_in_thread as start_loop_in_thread
 from sapwood.agents import Services, Sessions
 from sapwood.errors import (
     ActorDown,
@@ -122,6 +125,11 @@ class Runtime:
     def telemetry(self) -> Telemetry:
         """What happens in the tree, as it happens."""
         return self._system.telemetry
+
+    @property
+    def portal(self) -> Portal:
+        """The way in from other threads, from asyncio and from signal handlers."""
+        return self._system.portal
 
     @property
     def store(self) -> Store:
@@ -324,7 +332,7 @@ async def open_runtime(
     period: float = 5.0,
     shutdown_timeout: float = 30.0,
     signals: bool | None = None,
-) -> AsyncIterator[Runtime]:
+) -> AsyncGenerator[Runtime]:
     """Start a runtime in the present trio run, and stop it in order when the block is left, however that happens.
 
     Children stop in reverse start order, each within its own shutdown time; when `shutdown_timeout` is spent, what
@@ -355,34 +363,69 @@ async def open_runtime(
         InvalidOption, InvalidChildSpec: if an option cannot work.
     """
     options = RuntimeOptions(store, tuple(children), synchronous, partitions, restarts, period, shutdown_timeout)
-    body = trio.CancelScope()
-    tree = Tree(environment or RealEnvironment(), lambda system: Runtime(system, options), shutdown_timeout, body)
-    watch = SignalWatch(tree.environment, on_first=body.cancel, on_second=tree.cancel)
-    tree.watch = watch
+    block = trio.CancelScope()
+    tree = Tree(environment or RealEnvironment(), lambda system: Runtime(system, options), shutdown_timeout, block)
     failure: BaseException | None = None
+    unwrap = bare
     try:
-        async with trio.open_nursery() as nursery:
-            with watch.listening(nursery) if signals or (signals is None and can_handle_signals()) else nullcontext():
-                nursery.start_soon(tree.run, name="sapwood tree")
+        with tree.signals.receiving() if signals is True or (signals is None and is_main_thread()) else nullcontext():
+            async with trio.open_nursery() as nursery:
+                for task in tree.tasks():
+                    nursery.start_soon(task)
                 try:
-                    with body:
+                    with block:
                         yield await tree.wait_started()
                 except trio.Cancelled:
                     raise
                 except BaseException as error:
-                    # What comes from the block is raised as it was, outside of the nursery, which would wrap it; only
+                    # What comes from the block is raised below as it was, for the nursery would wrap it; only
                     # cancellation has to pass through.
                     if includes_cancelled(error):
+                        unwrap = only_member
                         raise
                     failure = error
                 finally:
-                    await tree.stop()  # it shields itself, and bounds what it waits for
+                    tree.stop()
     except BaseExceptionGroup as group:
         if failure is None or not only_cancelled(group):
-            failure = group.exceptions[0] if len(group.exceptions) == 1 else group
-    if failure is not None:
-        raise failure
-    if watch.first is not None:
-        raise SystemExit(EXIT_CODE_BASE + watch.first)
-    if tree.failed is not None:
-        raise RuntimeFailed(tree.failed)
+            failure = unwrap(group)
+    tree.raise_outcome(failure)
+
+
+class OpenOptions(TypedDict, total=False):
+    """The options of `open_runtime`."""
+
+    store: str | Path
+    children: Sequence[ChildSpec]
+    environment: Environment | None
+    synchronous: str
+    partitions: int
+    restarts: int
+    period: float
+    shutdown_timeout: float
+    signals: bool | None
+
+
+def start_in_thread(*, name: str = "sapwood", **options: Unpack[OpenOptions]) -> LoopThread[Runtime]:
+    """Open a runtime in a thread of its own, for programs without an event loop.
+
+    ```
+    with sapwood.start_in_thread(store="accounts.db") as loop:
+        account = loop.portal.call(loop.value.spawn, Account)
+        loop.portal.tell(account, Deposit(5))
+        print(loop.portal.ask(account, Balance()))
+    ```
+
+    The block gets the thread. Its `portal` is the way in; its `value` is the runtime, whose methods belong to the
+    loop's thread. Leaving the block stops the tree in order and waits for it. Signals are left to the main thread,
+    where Ctrl-C raises KeyboardInterrupt and so leaves the block.
+
+    Args:
+        name: Name of the thread.
+        **options: Those of `open_runtime`.
+
+    Raises:
+        BaseException: what `open_runtime` raises; the thread has ended then. What ends the runtime later is raised
+            when the block is left.
+    """
+    return start_loop_in_thread(partial(open_runtime, **options), name=name)

@@ -15,8 +15,8 @@ EXIT_CODE_BASE = 128
 """A process that a signal ended exits with this plus the number of the signal."""
 
 
-def can_handle_signals() -> bool:
-    """Say whether this thread may handle signals; Python allows it in the main thread only."""
+def is_main_thread() -> bool:
+    """Say whether this is the main thread, the only one in which Python lets signals be handled."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -41,29 +41,33 @@ class SignalWatch:
         self._environment = environment
         self._on_first = on_first
         self._on_second = on_second
+        self._received: AsyncIterator[int] | None = None
         self._scope = trio.CancelScope(shield=True)
 
     @contextmanager
-    def listening(self, nursery: trio.Nursery) -> Generator[None]:
-        """Handle signals within this block; afterwards the former handlers are back."""
+    def receiving(self) -> Generator[None]:
+        """Take the signals in place of Python's own handlers, which are back after the block."""
         heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
         if not heard:
             yield
             return
-        with trio.open_signal_receiver(*heard) as received:
-            nursery.start_soon(self._run, received, name="sapwood signals")
-            try:
-                yield
-            finally:
-                self._scope.cancel()
+        with trio.open_signal_receiver(*heard) as self._received:
+            yield
 
-    async def _run(self, received: AsyncIterator[int]) -> None:
+    async def run(self) -> None:
+        """Carry out what the signals ask for, until `close`."""
+        if self._received is None:
+            return
         # Shielded, to hear further signals while everything else is being stopped.
         with self._scope:
             count = 0
-            async for number in received:
+            async for number in self._received:
                 count += 1
                 self._take(count, int(number))
+
+    def close(self) -> None:
+        """Let `run` end."""
+        self._scope.cancel()
 
     def _take(self, count: int, number: int) -> None:
         if count == 1:

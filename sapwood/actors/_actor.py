@@ -4,69 +4,42 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
-from sapwood.actors._asks import Reply
-from sapwood.actors._exits import ExitReason, Normal
+from sapwood.actors._asks import Ask, Reply
+from sapwood.actors._birth import StartResult
+from sapwood.actors._contexts import capture
+from sapwood.actors._cycles import BLOCKED
+from sapwood.actors._exits import ExitReason, Normal, is_fatal
 from sapwood.actors._handlers import Dispatch, build_dispatch
+from sapwood.actors._idle import IdleTimeout
 from sapwood.actors._mailbox import MailboxOptions
 from sapwood.actors._messages import Down, Exit, Monitor, check_message
 from sapwood.actors._tasks import TaskRef, Timer
-from sapwood.errors import InvalidOption, NotRunningInside
+from sapwood.errors import ActorDown, InvalidOption, NotRunningInside
 
 if TYPE_CHECKING:
     from sapwood.actors._cell import Cell
     from sapwood.actors._environment import Environment
     from sapwood.actors._ref import Ref
 
-
-@attrs.frozen
-class Continue:
-    """Returned by `on_start`: start is done, and `on_continue(token)` runs before any message (OTP I22, I23)."""
-
-    token: Any = None
-
-
-@attrs.frozen
-class Ignore:
-    """Returned by `on_start`: there is nothing to run; not an error (OTP I04)."""
-
-
-@attrs.frozen
-class Refuse:
-    """Returned by `on_start`: starting failed for an expected reason; no crash is reported (OTP I03)."""
-
-    reason: str
-
-
-@attrs.frozen
-class Started:
-    """Returned by `on_start`: start is done, and `info` goes to the caller of `start_child`, unchanged (OTP A14).
-
-    Attributes:
-        info: Anything; nobody else looks at it, and a restart drops it.
-        then: What `on_start` would have returned otherwise.
-    """
-
-    info: Any
-    then: Continue | None = None
+SHOWN: Final = 80
+"""Characters of each attribute's repr that are shown."""
 
 
 @attrs.frozen
 class Kind:
     """What the kernel must know of an actor class before it runs one."""
 
-    supervises: bool
-    waits_to_start: bool
-    has_on_stop: bool
-    stops_slowly: bool
-    continues_slowly: bool
-
-
-StartResult: TypeAlias = Started | Continue | Ignore | Refuse | None
-"""What `on_start` may return."""
+    supervises: bool = False
+    waits_to_start: bool = False
+    starts_slowly: bool = False
+    has_on_stop: bool = False
+    stops_slowly: bool = False
+    continues_slowly: bool = False
+    idles_slowly: bool = False
 
 
 class Actor:
@@ -91,8 +64,8 @@ class Actor:
     trap_exits: bool | None = None
     mailbox: ClassVar[MailboxOptions | None] = None
 
-    __dispatch__: ClassVar[Dispatch] = Dispatch({}, {}, frozenset())
-    __kind__: ClassVar[Kind] = Kind(False, False, False, False, False)
+    __dispatch__: ClassVar[Dispatch] = Dispatch()
+    __kind__: ClassVar[Kind] = Kind()
     __supervises__: ClassVar[bool] = False
 
     _cell: Cell
@@ -104,9 +77,11 @@ class Actor:
         cls.__kind__ = Kind(
             supervises=cls.__supervises__,
             waits_to_start=cls.__supervises__ or slow(cls.on_start),
+            starts_slowly=slow(cls.on_start),
             has_on_stop=cls.on_stop is not Actor.on_stop,
             stops_slowly=slow(cls.on_stop),
-            continues_slowly=slow(cls.on_continue) or slow(cls.on_idle),
+            continues_slowly=slow(cls.on_continue),
+            idles_slowly=slow(cls.on_idle),
         )
 
     # --- hooks ------------------------------------------------------------------------------------
@@ -119,7 +94,7 @@ class Actor:
         return None
 
     def on_continue(self, token: Any) -> Awaitable[None] | None:
-        """Go on with what `Continue(token)` or `continue_with(token)` asked for, before any queued message (OTP I22)."""
+        """Go on with what `Continue(token)` or `continue_with(token)` asked for, before queued messages (OTP I22)."""
         return None
 
     def on_idle(self) -> Awaitable[None] | None:
@@ -128,7 +103,7 @@ class Actor:
 
     def on_unhandled(self, message: Any) -> None:
         """Take a message that has no handler. Default: it becomes a dead letter, and the actor goes on (OTP I25)."""
-        self._cell.dead_letter(message, None, "unhandled")
+        self._inside("on_unhandled").unhandled(message)
 
     def on_stop(self, reason: ExitReason) -> Awaitable[None] | None:
         """Clean up before the end; not called when the actor is killed or never started (OTP I16, I17).
@@ -155,7 +130,7 @@ class Actor:
         return self.get_state()
 
     def format_state(self) -> str:
-        """Describe the state for crash reports. Override it to leave secrets out. Default: short reprs of attributes."""
+        """Describe the state for reports; override it to leave secrets out. Default: short reprs of the attributes."""
         return short_repr(vars(self))
 
     # --- for use inside handlers ------------------------------------------------------------------
@@ -171,34 +146,52 @@ class Actor:
         return self._inside("environment").system.environment
 
     def stop(self, reason: ExitReason | None = None) -> None:
-        """End after the current callback, with `reason` or `Normal()`; its reply is sent last (OTP I14)."""
-        cell = self._inside("stop")
+        """End after the current callback, with `reason` or `Normal()`; its reply is sent last (OTP I14).
+
+        `on_stop` runs; messages that wait become dead letters. In `on_start` it makes the start fail (OTP I03).
+        """
+        cell = self._living("stop")
         cell.stopping = Normal() if reason is None else reason
-        cell.control = True
         cell.queue = None
+        cell.control = True
+        cell.wake()
 
     def continue_with(self, token: Any = None) -> None:
         """Call `on_continue(token)` right after the current callback, before any queued message (OTP I22)."""
-        cell = self._inside("continue_with")
-        cell.continuation = token
+        cell = self._living("continue_with")
+        cell.continuation = (token, capture(cell.system.propagate))
         cell.control = True
+        cell.wake()
 
     def reply_later(self) -> Reply[Any]:
         """Take over the reply to the request being handled; call the result with the answer when it is known.
 
         What the handler returns is then ignored. If the actor ends first, the caller gets its exit reason (OTP I15).
+        Where no request is being handled, or its reply was taken over already, the result answers nobody.
+
+        Raises:
+            NotRunningInside: in a task started with `start_task`, which handles no request.
         """
-        cell = self._inside("reply_later")
-        ask, cell.asked = cell.asked, None
-        if ask is not None:
-            if cell.owed is None:
-                cell.owed = set()
-            cell.owed.add(ask)
-        return Reply(ask)
+        cell = self._living("reply_later")
+        if BLOCKED.get() is not cell:
+            raise NotRunningInside(
+                f"{cell.label}.reply_later: expected a handler of a request; got a task beside it. Call it in the "
+                "handler, and hand the result to the task"
+            )
+        asked, cell.asked = cell.asked, None
+        if asked is None:
+            return Reply(None)
+        if not isinstance(asked, Ask):
+            # Its caller runs this handler, and will find the ask here.
+            asked = cell.taken = Ask(asked, cell)
+        if cell.owed is None:
+            cell.owed = {}
+        cell.owed[asked] = None
+        return Reply(asked)
 
     def monitor(self, ref: Ref) -> Monitor:
         """Watch another actor: exactly one `Down` will come, at once if it is dead already (OTP J10, J11)."""
-        cell = self._inside("monitor")
+        cell = self._living("monitor")
         target = ref._cell
         monitor = Monitor(ref, cell)
         if cell.watching is None:
@@ -214,7 +207,9 @@ class Actor:
 
     def demonitor(self, monitor: Monitor, *, flush: bool = False) -> None:
         """Stop watching; with `flush`, a `Down` that waits in the mailbox is taken out as well (OTP J12)."""
-        cell = self._inside("demonitor")
+        cell = self._living("demonitor")
+        if monitor.watcher is not cell:
+            raise InvalidOption(f"demonitor: expected a monitor that {cell.label} made; got {monitor!r}")
         if cell.watching is not None:
             cell.watching.pop(monitor, None)
         target = monitor.target._cell
@@ -224,11 +219,21 @@ class Actor:
             cell.extract(lambda entry: isinstance(entry, Down) and entry.monitor is monitor)
 
     def link(self, ref: Ref) -> None:
-        """Tie this actor's life to another's, both ways; repeating it changes nothing (OTP J01, J07)."""
-        cell = self._inside("link")
+        """Tie this actor's life to another's, both ways; repeating it changes nothing (OTP J01).
+
+        Linking to an actor that has ended gives one that traps exits an `Exit` whose reason is None (OTP J07).
+
+        Raises:
+            ActorDown: if it has ended, and this actor does not trap exits.
+        """
+        cell = self._living("link")
         other = ref._cell
+        if other is cell:
+            return
         if other.reason is not None:
-            cell.signal_exit(other, other.reason)
+            if not cell.traps_exits:
+                raise ActorDown(other.label, other.reason)
+            cell.signal_exit(other, None)
             return
         for one, two in ((cell, other), (other, cell)):
             if one.links is None:
@@ -237,7 +242,7 @@ class Actor:
 
     def unlink(self, ref: Ref, *, flush: bool = False) -> None:
         """Remove a link; with `flush`, an `Exit` that waits in the mailbox is taken out as well (OTP J08)."""
-        cell = self._inside("unlink")
+        cell = self._living("unlink")
         other = ref._cell
         for one, two in ((cell, other), (other, cell)):
             if one.links is not None:
@@ -246,49 +251,73 @@ class Actor:
             cell.extract(lambda entry: isinstance(entry, Exit) and entry.ref is ref)
 
     def send_after(self, delay: float, message: object, to: Ref | None = None) -> Timer:
-        """Send a message once, `delay` seconds from now, to this actor or another; ends with this actor (OTP I32)."""
+        """Send a message once, `delay` seconds from now, to this actor or another (OTP I32).
+
+        The timer ends with this actor, and with the one that it is aimed at. A message for which a bounded mailbox
+        has no room becomes a dead letter.
+        """
         return self._timer("send_after", delay, None, message, to)
 
     def send_every(self, interval: float, message: object, to: Ref | None = None) -> Timer:
-        """Send a message every `interval` seconds; at most one that was not taken yet waits in the mailbox."""
+        """Send a message every `interval` seconds; at most one that was not taken yet waits in the mailbox.
+
+        Ticks are counted from when they were due, so they do not drift; those that a busy loop missed are left out.
+        """
         if not interval > 0:
             raise InvalidOption(f"send_every: expected an interval > 0 s; got {interval!r}")
         return self._timer("send_every", interval, interval, message, to)
 
     def _timer(self, name: str, delay: float, interval: float | None, message: object, to: Ref | None) -> Timer:
-        cell = self._inside(name)
+        cell = self._living(name)
         check_message(message)
         if not delay >= 0:
             raise InvalidOption(f"{name}: expected a delay >= 0 s; got {delay!r}")
-        timer = Timer(cell, to._cell if to is not None else cell, message, delay, interval)
+        target = to._cell if to is not None else cell
         if cell.timers is None:
-            cell.timers = set()
-        cell.timers.add(timer)
+            cell.timers = {}
+        if target is not cell and target.aimed is None:
+            target.aimed = {}
+        timer = Timer(cell, target, message, delay, interval)
+        if target.reason is not None:
+            timer.drop()
+            target.aimed = None
         return timer
 
     def set_idle_timeout(self, seconds: float | None) -> None:
-        """Have `on_idle` called whenever nothing arrives for so many seconds; None switches that off."""
-        cell = self._inside("set_idle_timeout")
+        """Have `on_idle` called whenever nothing arrives for so many seconds; None switches that off (OTP I24).
+
+        While it is on, an ask costs this actor a task switch.
+        """
+        cell = self._living("set_idle_timeout")
         if seconds is not None and not seconds >= 0:
             raise InvalidOption(f"set_idle_timeout: expected None or seconds >= 0; got {seconds!r}")
-        cell.idle_timeout = seconds
         if cell.idle is not None:
             cell.idle.cancel()
-            cell.idle = None
+        cell.idle = IdleTimeout(cell, seconds) if seconds is not None else None
+        cell.choose_paths()
+        cell.wake()
 
     def start_task(self, function: Callable[..., Awaitable[Any]], *args: Any, name: str | None = None) -> TaskRef:
         """Run an async function beside this actor; its end comes as one `TaskDone` message.
 
-        The task is cancelled, and waited for, when the actor ends. It may ask this actor, whose messages go on.
+        The task is cancelled, and waited for, before this actor's end is announced. It may ask this actor, whose
+        messages go on meanwhile.
         """
-        cell = self._inside("start_task")
+        cell = self._living("start_task")
         nursery = cell.nursery or (cell.parent.nursery if cell.parent is not None else None) or cell.system.nursery
-        task = TaskRef(cell, name or getattr(function, "__name__", repr(function)))
+        task = TaskRef(cell, name or str(getattr(function, "__name__", repr(function))))
         if cell.tasks is None:
             cell.tasks = {}
         cell.tasks[task] = None
         nursery.start_soon(task.run, function, args, name=f"{cell.label}: {task.name}")
         return task
+
+    def _living(self, what: str) -> Cell:
+        cell = self._inside(what)
+        if cell.reason is not None:
+            # Code of a detached actor may go on, but it can start nothing (OTP Q03).
+            raise NotRunningInside(f"{cell.label}.{what}: expected a live actor; this one has ended or was detached")
+        return cell
 
     def _inside(self, what: str) -> Cell:
         try:
@@ -302,12 +331,13 @@ class Actor:
 
 def short_repr(values: dict[str, Any]) -> str:
     """Show attributes in one line, each value cut to 80 characters; a value whose repr fails is named as such."""
-    shown = []
+    shown: list[str] = []
     for name, value in values.items():
         try:
             text = repr(value)
         except Exception as error:
+            if is_fatal(error):
+                raise
             text = f"<repr failed: {type(error).__name__}>"
-        shown.append(f"{name}={text if len(text) <= 80 else text[:77] + '...'}")
+        shown.append(f"{name}={text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}")
     return ", ".join(shown)
-

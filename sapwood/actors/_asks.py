@@ -1,170 +1,141 @@
-"""Asks: one waiting caller and its answer, and the detection of circles of waiting actors."""
+"""Asks: one waiting caller and its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import outcome
 import trio
 
-from sapwood.errors import AskCycle, AskTimeout
+from sapwood.actors._cycles import CURRENT, stop_waiting, wait_for
+from sapwood.actors._exits import cut_loose
+from sapwood.errors import AskTimeout, InvalidOption
 
 if TYPE_CHECKING:
     from sapwood.actors._cell import Cell
+    from sapwood.actors._contexts import Values
     from sapwood.actors._deadlines import Deadline
-    from sapwood.actors._ref import Ref
 
 T = TypeVar("T")
 
-CURRENT: ContextVar[Cell | None] = ContextVar("sapwood_current_actor", default=None)
-"""The actor whose code runs here, tasks that it started included."""
+Listener: TypeAlias = Callable[[outcome.Outcome[Any]], None]
 
-BLOCKED: ContextVar[Cell | None] = ContextVar("sapwood_blocked_actor", default=None)
-"""The actor that takes no other message while the code here waits; None in tasks started with `start_task`."""
+DEFAULT_TIMEOUT: Final = 5.0
+"""Seconds that an ask waits if not told otherwise (OTP I06)."""
 
 
 class Failure:
-    """Returned by a handler in place of an answer: the ask raises `error` in its caller, and the actor goes on."""
+    """Returned by a handler in place of an answer: the ask raises `error` in its caller, and the actor goes on.
+
+    The error is cut loose from its traceback, so that the caller keeps no variable of the actor alive (BR-79).
+    """
 
     __slots__ = ("error",)
 
     def __init__(self, error: Exception) -> None:
+        cut_loose(error)
         self.error = error
 
 
 class Ask:
-    """A request in a mailbox, with the task that waits for its answer.
+    """A request in a mailbox, with the one that waits for its answer.
 
-    Exactly one of answer, failure, time-out and cancellation ends it; what comes later is counted and dropped.
+    Exactly one of answer, failure, time-out and cancellation ends it; what comes later is counted and dropped
+    (OTP I07, I13). Invariants: `ended` never becomes False again, and nothing is left in any table once it is True.
     """
 
-    __slots__ = ("deadline", "request", "target", "task", "timeout")
+    __slots__ = ("caller", "deadline", "ended", "request", "result", "sender", "target", "timeout", "values", "waiter")
 
-    def __init__(self, request: Any, target: Cell, task: trio.lowlevel.Task, timeout: float | None) -> None:
+    def __init__(self, request: Any, target: Cell, timeout: float | None = None) -> None:
         self.request = request
         self.target = target
-        # Invariant: `task` is None from the moment the ask has ended.
-        self.task: trio.lowlevel.Task | None = task
         self.timeout = timeout
+        self.sender = CURRENT.get()
+        self.values: Values | None = None
+        self.ended = False
+        # An answer that comes before anybody waits is kept in `result`.
+        self.result: outcome.Outcome[Any] | None = None
+        self.waiter: trio.lowlevel.Task | Listener | None = None
+        self.caller: Cell | None = None
         self.deadline: Deadline | None = None
 
     def answer(self, value: Any) -> bool:
-        """Wake the caller with a value, or the error of a `Failure`; say whether it still waited (OTP I13)."""
-        if type(value) is Failure:
-            return self._end(outcome.Error(value.error))
-        return self._end(outcome.Value(value))
-
-    def fail(self, error: Exception) -> bool:
-        """Wake the caller with an exception; say whether it still waited."""
-        return self._end(outcome.Error(error))
-
-    def _end(self, result: outcome.Outcome[Any]) -> bool:
-        task = self.task
-        if task is None:
+        """End it with a value, or the error of a `Failure`; say whether the caller still waited (OTP I13)."""
+        if self.ended:
             self.target.system.late_replies += 1
             return False
-        self.task = None
-        self._settled()
-        trio.lowlevel.reschedule(task, result)
+        self._end(outcome.Error(value.error) if type(value) is Failure else outcome.Value(value))
         return True
 
-    def _settled(self) -> None:
-        owed = self.target.owed
-        if owed:
-            owed.discard(self)
-
-    def expire(self) -> None:
-        """Wake the caller with `AskTimeout`."""
-        if self.task is not None:
-            self.fail(AskTimeout(self.target.label, type(self.request).__name__, self.timeout or 0.0))
-
-    def abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        """Let the caller go because it is cancelled."""
-        self.task = None
-        self._settled()
-        return trio.lowlevel.Abort.SUCCEEDED
+    def fail(self, error: Exception) -> bool:
+        """End it with an exception; say whether the caller still waited."""
+        if self.ended:
+            return False
+        self._end(outcome.Error(error))
+        return True
 
     async def wait(self) -> Any:
         """Wait in the caller's task for the end of this ask.
 
         Raises:
             AskTimeout: if the time-out passes first.
-            AskCycle: if waiting would close a circle of actors that wait for one another.
+            Exception: what the ask was failed with.
         """
-        caller = BLOCKED.get()
-        if caller is not None:
-            check_cycle(caller, self.target)
-            if caller.asking is None:
-                caller.asking = []
-            caller.asking.append(self.target)
+        if self.result is not None:
+            return self.result.unwrap()
+        self.attach(trio.lowlevel.current_task())
+        return await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def attach(self, waiter: trio.lowlevel.Task | Listener) -> None:
+        """Tell the end of this ask, which comes later, to a task that goes to sleep now, or to a function."""
+        self.waiter = waiter
+        if self.sender is not None:
+            self.caller = wait_for(self.target)
         if self.timeout is not None:
             deadlines = self.target.system.deadlines
-            self.deadline = deadlines.at(trio.current_time() + self.timeout, self.expire)
-        try:
-            return await trio.lowlevel.wait_task_rescheduled(self.abort)
-        finally:
-            if self.deadline is not None:
-                self.deadline.cancel()
-                self.deadline = None
-            if caller is not None and caller.asking is not None:
-                caller.asking.remove(self.target)
+            self.deadline = deadlines.at(trio.current_time() + self.timeout, self._expire)
 
+    @property
+    def sender_label(self) -> str | None:
+        """Label of the actor that asks; None if it is asked from outside of actors."""
+        return self.sender.label if self.sender is not None else None
 
-def current_actor() -> Ref | None:
-    """Return the actor whose code runs here, tasks that it started included; None outside of actors."""
-    cell = CURRENT.get()
-    return cell.ref if cell is not None else None
+    def abandon(self) -> None:
+        """End it because nobody waits any more."""
+        if not self.ended:
+            self.ended = True
+            self._settle()
+            self.waiter = None
 
+    def _end(self, result: outcome.Outcome[Any]) -> None:
+        self.ended = True
+        self._settle()
+        waiter, self.waiter = self.waiter, None
+        if isinstance(waiter, trio.lowlevel.Task):
+            trio.lowlevel.reschedule(waiter, result)
+        elif waiter is None:
+            self.result = result
+        else:
+            waiter(result)
 
-def blocked_actor() -> Ref | None:
-    """Return the actor that takes no other message while the code here waits; None where no actor is held up."""
-    cell = BLOCKED.get()
-    return cell.ref if cell is not None else None
+    def _settle(self) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+        if self.caller is not None:
+            stop_waiting(self.caller, self.target)
+            self.caller = None
+        if self.target.owed:
+            self.target.owed.pop(self, None)
 
+    def _expire(self) -> None:
+        self.fail(AskTimeout(self.target.label, type(self.request).__name__, self.timeout or 0.0))
 
-def check_branch(caller: Cell | None, through: Sequence[Cell], stopped: Cell) -> None:
-    """Refuse a wait for the end of an actor by one that it supervises, at whatever depth (OTP E17).
-
-    Args:
-        caller: The actor that would wait; None if none does.
-        through: Whom it asks for that.
-        stopped: The actor that is to end.
-
-    Raises:
-        AskCycle: naming the actors in order; nothing has been stopped.
-    """
-    branch: list[Cell] = []
-    at = caller
-    while at is not None:
-        branch.append(at)
-        if at is stopped:
-            assert caller is not None
-            raise AskCycle([cell.label for cell in (caller, *through, *reversed(branch))])
-        at = at.parent
-
-
-def check_cycle(caller: Cell, target: Cell) -> None:
-    """Refuse an ask from a blocked actor whose target already waits, through others, for that actor.
-
-    Raises:
-        AskCycle: naming the actors in order, at once and not at the time-out (BR-14).
-    """
-    chain = _path(target, caller, [caller, target])
-    if chain is not None:
-        raise AskCycle([cell.label for cell in chain])
-
-
-def _path(at: Cell, goal: Cell, chain: list[Cell]) -> list[Cell] | None:
-    for waits_for in at.asking or ():
-        if waits_for is goal:
-            return [*chain, goal]
-        if waits_for not in chain:
-            found = _path(waits_for, goal, [*chain, waits_for])
-            if found is not None:
-                return found
-    return None
+    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        self.abandon()
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Reply(Generic[T]):
@@ -176,9 +147,35 @@ class Reply(Generic[T]):
         self._ask = ask
 
     def __call__(self, value: T) -> bool:
-        """Answer the caller; say whether it still waited. A second answer is dropped (OTP I13)."""
-        return self._ask is not None and self._ask.answer(value)
+        """Answer the caller; say whether it still waited. A second answer is dropped (OTP I13).
+
+        Raises:
+            WrongThread: if called outside the runtime's thread.
+        """
+        ask = self._checked()
+        return ask is not None and ask.answer(value)
 
     def fail(self, error: Exception) -> bool:
-        """Make the caller's ask raise `error`; say whether it still waited."""
-        return self._ask is not None and self._ask.fail(error)
+        """Make the caller's ask raise `error`; say whether it still waited.
+
+        Raises:
+            WrongThread: if called outside the runtime's thread.
+        """
+        ask = self._checked()
+        return ask is not None and ask.answer(Failure(error))
+
+    def _checked(self) -> Ask | None:
+        ask = self._ask
+        if ask is not None and get_ident() != ask.target.system.thread:
+            raise ask.target.system.wrong_thread("reply", "runtime.portal.call(...) with a function that replies")
+        return ask
+
+
+def check_timeout(what: str, timeout: float | None) -> None:
+    """Refuse a time-out that is no number of seconds.
+
+    Raises:
+        InvalidOption: naming what was got.
+    """
+    if timeout is not None and (not isinstance(timeout, int | float) or not timeout >= 0):
+        raise InvalidOption(f"{what}: expected timeout=None or seconds >= 0; got {timeout!r}")

@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from typing import Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Protocol, TypeVar, TypeVarTuple
 
 import trio
 
@@ -37,9 +37,7 @@ class Environment(Protocol):
         """Return a new unique id: `prefix` followed by 32 hex digits."""
         ...
 
-    async def in_thread(
-        self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts], abandon_on_cancel: bool = False
-    ) -> T:
+    async def in_thread(self, function: Callable[[*Ts], T], *args: *Ts, abandon_on_cancel: bool = False) -> T:
         """Run a blocking function without blocking the loop.
 
         With `abandon_on_cancel` a cancelled caller leaves at once and the thread ends by itself later;
@@ -70,9 +68,7 @@ class RealEnvironment:
     def new_id(self, prefix: str = "") -> str:
         return prefix + uuid.uuid4().hex
 
-    async def in_thread(
-        self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts], abandon_on_cancel: bool = False
-    ) -> T:
+    async def in_thread(self, function: Callable[[*Ts], T], *args: *Ts, abandon_on_cancel: bool = False) -> T:
         return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=abandon_on_cancel)
 
     def exit_process(self, code: int) -> None:
@@ -108,9 +104,7 @@ class SimulatedEnvironment:
     def new_id(self, prefix: str = "") -> str:
         return f"{prefix}{self._ids.getrandbits(128):032x}"
 
-    async def in_thread(
-        self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts], abandon_on_cancel: bool = False
-    ) -> T:
+    async def in_thread(self, function: Callable[[*Ts], T], *args: *Ts, abandon_on_cancel: bool = False) -> T:
         await trio.lowlevel.checkpoint()
         result = function(*args)
         await trio.lowlevel.cancel_shielded_checkpoint()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import linecache
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import attrs
+import trio
 
 Frame: TypeAlias = tuple[str, int, str]
+
+FATAL: Final = (MemoryError, trio.TrioInternalError)
+"""Ordinary exceptions by their class that end the run instead of one actor (OTP Q21)."""
 
 
 @attrs.frozen
@@ -21,7 +25,11 @@ class Normal:
 
 @attrs.frozen
 class Shutdown:
-    """The actor was asked to stop, by its supervisor or by itself. Orderly: a transient child stays down (OTP B02)."""
+    """The actor was asked to stop, by its supervisor or by itself. Orderly: a transient child stays down (OTP B02).
+
+    Attributes:
+        detail: Why, for people; two reasons with different details are different reasons.
+    """
 
     detail: str = ""
 
@@ -39,7 +47,7 @@ class Killed:
 
 @attrs.frozen(eq=False)
 class Crashed:
-    """An exception left one of the actor's callbacks.
+    """An exception left one of the actor's callbacks (OTP J17).
 
     The frames of the traceback are kept as text only, so that a report of a crash keeps no buffer of the dead
     actor alive (BR-79); the exception itself is kept without its traceback.
@@ -55,14 +63,13 @@ class Crashed:
     @classmethod
     def of(cls, exception: BaseException) -> Crashed:
         """Record an exception just caught, and cut it loose from its frames."""
-        while isinstance(exception, BaseExceptionGroup) and len(exception.exceptions) == 1:
-            inner: BaseException = exception.exceptions[0]
-            if inner.__traceback__ is None:
-                inner.__traceback__ = exception.__traceback__
-            exception = inner
-        frames = _frames(exception.__traceback__)
-        _cut_loose(exception)
-        return cls(exception, frames)
+        while len(members := members_of(exception)) == 1:
+            if members[0].__traceback__ is None:
+                members[0].__traceback__ = exception.__traceback__
+            exception = members[0]
+        found = _frames(exception.__traceback__)
+        cut_loose(exception)
+        return cls(exception, found)
 
     def traceback(self) -> str:
         """Format the traceback as Python prints it, from the kept text."""
@@ -95,6 +102,60 @@ def is_orderly(reason: ExitReason) -> bool:
     return isinstance(reason, Normal | Shutdown)
 
 
+def contain(error: Exception) -> Crashed:
+    """Turn an exception that left a callback into an exit reason.
+
+    Raises:
+        Exception: `error` itself, if it is or holds one that must end the run (OTP Q21).
+    """
+    if is_fatal(error):
+        raise error
+    return Crashed.of(error)
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Say whether an exception must end the run: all but ordinary ones, and of these the `FATAL` ones."""
+    members = members_of(error)
+    if members:
+        return any(is_fatal(member) for member in members)
+    return not isinstance(error, Exception) or isinstance(error, FATAL)
+
+
+def take_crash(group: BaseExceptionGroup[BaseException]) -> tuple[Crashed | None, BaseException]:
+    """Take the crash out of a group in which it comes together with a cancellation (BR-20).
+
+    Returns:
+        The crash, or None if there is none or the group holds what must end the run; and what is left to raise.
+    """
+    ordinary, rest = group.split(Exception)
+    if ordinary is None or rest is None or is_fatal(ordinary):
+        return None, group
+    return Crashed.of(ordinary), rest
+
+
+def members_of(error: BaseException) -> tuple[BaseException, ...]:
+    """Return the exceptions directly inside a group; none for one that is no group."""
+    return cast("tuple[BaseException, ...]", getattr(error, "exceptions", ())) if _is_group(error) else ()
+
+
+def _is_group(error: BaseException) -> bool:
+    return isinstance(error, BaseExceptionGroup)
+
+
+def cut_loose(exception: BaseException) -> None:
+    """Drop the tracebacks of an exception and of all that it is linked to, and with them every local variable."""
+    pending = [exception]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = None
+        pending.extend(linked for linked in (one.__cause__, one.__context__) if linked is not None)
+        pending.extend(members_of(one))
+
+
 def _frames(traceback: TracebackType | None) -> tuple[Frame, ...]:
     found: list[Frame] = []
     while traceback is not None:
@@ -102,17 +163,3 @@ def _frames(traceback: TracebackType | None) -> tuple[Frame, ...]:
         found.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
     return tuple(found)
-
-
-def _cut_loose(exception: BaseException) -> None:
-    pending: list[BaseException] = [exception]
-    seen: set[int] = set()
-    while pending:
-        one: Any = pending.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.__traceback__ = None
-        pending.extend(linked for linked in (one.__cause__, one.__context__) if linked is not None)
-        if isinstance(one, BaseExceptionGroup):
-            pending.extend(one.exceptions)

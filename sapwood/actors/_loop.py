@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
-from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
 
-from sapwood.actors._asks import Ask
-from sapwood.actors._cell import NOTHING, Cell, Mode, Phase
-from sapwood.actors._exits import Crashed, Killed
-from sapwood.actors._mailbox import Envelope, Mailbox
-from sapwood.actors._messages import Stop, SystemCall
-from sapwood.actors._ref import coroutine_answer
-from sapwood.actors._tasks import Tick
-from sapwood.actors._telemetry import MailboxHighWater
-from sapwood.errors import InvalidMessage, UnhandledRequest
+from sapwood.actors._cell import Cell
+from sapwood.actors._contexts import Values, run_in
+from sapwood.actors._dispatch import NEEDS_SCOPE, check_plain, check_result, take
+from sapwood.actors._exits import Killed, contain, take_crash
+from sapwood.actors._idle import ON_IDLE
+from sapwood.actors._inbox import AWAITING, BUSY, IDLE, NOTHING, PARKED, Phase
 
-# How long one actor may go on before others get a turn: a slice of processor time shared by all busy actors, read
-# every few messages, and a number of messages where the clock stands still.
+# How long one actor may go on before others get a turn: a slice of processor time, which is cut when more than so many
+# actors are busy, on a clock that is read every few messages; and a number of messages, where the clock stands still.
 SLICE: Final = 100e-6
-ALL_SLICES: Final = 500e-6
+SHARERS: Final = 5
 MESSAGES: Final = 256
 CLOCK_EVERY: Final = 8
-
-NEEDS_SCOPE: Final[Any] = object()
-
-# What ends the run instead of one actor (OTP Q21).
-FATAL: Final = (MemoryError, trio.TrioInternalError)
 
 
 async def run(cell: Cell) -> None:
@@ -38,39 +28,39 @@ async def run(cell: Cell) -> None:
     Ordinary exceptions never leave this function; `KeyboardInterrupt`, `SystemExit`, `MemoryError` and trio's
     internal errors do, and end the run (OTP Q10, Q21).
     """
-    cell.task = trio.lowlevel.current_task()
+    cell.enter_task()
     cell.system.busy += 1
     try:
         try:
-            actor = cell.actor
-            if cell.phase == Phase.STARTING or (actor is not None and type(actor).__kind__.supervises):
+            if cell.phase == Phase.STARTING or cell.supervises:
                 await _scoped(cell)
             elif not await _live(cell):
                 # A cancel scope costs memory and time, so it is opened only when something can block inside it.
                 await _scoped(cell)
+            await _end_tasks(cell)
         except trio.Cancelled:
             # Nobody asked this actor to end: its supervisor was killed around it, perhaps while it wound down (BR-01).
             cell.leaving = Killed()
-            raise
-        except FATAL:
+            await _end_tasks_shielded(cell)
             raise
         except Exception as error:
-            if isinstance(error, ExceptionGroup) and error.subgroup(FATAL) is not None:
-                raise
-            cell.leaving = Crashed.of(error)
-        cell.phase = Phase.STOPPING
-        cell.queue = None
-        await _end_tasks(cell)
+            cell.leaving = contain(error)
+            await _end_tasks_shielded(cell)
+        except BaseExceptionGroup as group:
+            crash, rest = take_crash(group)
+            cell.leaving = crash or Killed()
+            await _end_tasks_shielded(cell)
+            raise rest from None
     finally:
         cell.bury()
 
 
 async def _scoped(cell: Cell) -> None:
     with trio.CancelScope() as cell.scope:
-        if cell.requested is not None and cell.abrupt:
+        if cell.abrupt:
             cell.scope.cancel()
         actor = cell.actor
-        if actor is not None and type(actor).__kind__.supervises:
+        if actor is not None and cell.supervises:
             async with trio.open_nursery() as cell.nursery:
                 await _live(cell)
                 await _end_tasks(cell)
@@ -84,28 +74,17 @@ async def _scoped(cell: Cell) -> None:
             await _live(cell)
 
 
-async def _end_tasks(cell: Cell) -> None:
-    for task in tuple(cell.tasks or ()):
-        task.cancel()
-    while cell.tasks:
-        await _park(cell, Mode.PARKED)
-
-
 async def _live(cell: Cell) -> bool:
     """Live as far as possible; False if a cancel scope is needed to go on."""
-    actor = cell.actor
-    assert actor is not None
-    if cell.phase == Phase.STARTING:
+    if cell.phase == Phase.STARTING and cell.leaving is None:
         await _start(cell)
     if cell.leaving is None:
         leaving = await _loop(cell)
         if leaving is NEEDS_SCOPE:
             return False
         cell.leaving = leaving
-    if cell.ran:
-        if type(actor).__kind__.stops_slowly and cell.scope is None:
-            return False
-        await _wind_down(cell)
+    if cell.ran and cell.reason is None:
+        return await _wind_down(cell)
     return True
 
 
@@ -113,78 +92,100 @@ async def _start(cell: Cell) -> None:
     assert cell.actor is not None
     try:
         result: Any = cell.actor.on_start()
-        if inspect.isawaitable(result):
-            result = await result
+        if type(cell.actor).__kind__.starts_slowly:
+            result = await awaiting(cell, result)
         cell.settle(result)
-    except (MemoryError, trio.TrioInternalError):
-        raise
     except Exception as error:
         cell.fail_start(error)
+    if cell.system.propagate:
+        cell.enter_task()
     if cell.phase == Phase.RUNNING:
         cell.release_starter()
 
 
-async def _wind_down(cell: Cell) -> None:
+async def _wind_down(cell: Cell) -> bool:
     actor = cell.actor
     assert actor is not None
+    kind = type(actor).__kind__
+    if kind.has_on_stop and not cell.abrupt:
+        if kind.stops_slowly and cell.scope is None:
+            return False
+        cell.phase = Phase.STOPPING
+        cell.queue = None
+        try:
+            await _call_hook(cell, actor.on_stop, (cell.leaving,), slow=kind.stops_slowly)
+        except Exception as error:
+            cell.leaving = contain(error)
     cell.phase = Phase.STOPPING
     cell.queue = None
-    if type(actor).__kind__.has_on_stop and not cell.abrupt:
-        assert cell.leaving is not None
-        try:
-            result: Any = actor.on_stop(cell.leaving)
-            if inspect.isawaitable(result):
-                await result
-        except (MemoryError, trio.TrioInternalError):
-            raise
-        except Exception as error:
-            cell.leaving = Crashed.of(error)
+    return True
 
 
-async def _park(cell: Cell, mode: Mode) -> None:
-    cell.mode = mode
+async def _end_tasks(cell: Cell) -> None:
+    cell.phase = Phase.STOPPING if cell.reason is None else Phase.DEAD
+    cell.queue = None
+    for task in tuple(cell.tasks or ()):
+        task.cancel()
+    while cell.tasks:
+        cell.mode = PARKED
+        cell.system.busy -= 1
+        await trio.lowlevel.wait_task_rescheduled(cell.abort_park)
+
+
+async def _end_tasks_shielded(cell: Cell) -> None:
+    # The shield is bounded by what the nursery around it waits for anyway: these tasks, which are cancelled.
+    with trio.CancelScope(shield=True):
+        await _end_tasks(cell)
+
+
+async def awaiting(cell: Cell, callback: Awaitable[Any]) -> Any:
+    """Await an async callback; meanwhile the actor counts as waiting, not as busy."""
+    cell.mode = AWAITING
     cell.system.busy -= 1
+    try:
+        return await callback
+    finally:
+        if cell.reason is None:
+            cell.mode = BUSY
+            cell.system.busy += 1
 
-    def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
-        cell.mode = Mode.BUSY
-        cell.system.busy += 1
-        return trio.lowlevel.Abort.SUCCEEDED
 
-    await trio.lowlevel.wait_task_rescheduled(abort)
+# --- the loop -------------------------------------------------------------------------------------
 
 
 async def _loop(cell: Cell) -> Any:
     """Take messages until the actor is to leave; return its exit reason, or NEEDS_SCOPE."""
     actor = cell.actor
     plain = cell.plain
-    stopwatch = cell.system.environment.stopwatch
+    system = cell.system
+    stopwatch = system.environment.stopwatch
+    count = 0
+    end = 0.0
     while True:
         if cell.control:
-            cell.control = False
-            leaving = cell.requested or cell.crash or cell.stopping
+            leaving = await _heed(cell)
             if leaving is not None:
                 return leaving
-            if cell.continuation is not NOTHING and not cell.suspended:
-                if type(actor).__kind__.continues_slowly and cell.scope is None:
-                    cell.control = True
-                    return NEEDS_SCOPE
-                crash = await _continue(cell)
-                if crash is not None:
-                    return crash
-                continue
+            plain = cell.plain
         box = cell.calls if cell.suspended else cell.box
         if not box:
-            if cell.idle_timeout is not None:
-                _start_idle(cell)
-            await _park(cell, Mode.PARKED if cell.suspended else Mode.IDLE)
+            if cell.idle is not None and not cell.suspended and cell.idle.is_due():
+                cell.continuation = (ON_IDLE, None)
+                cell.control = True
+                continue
+            cell.mode = PARKED if cell.suspended else IDLE
+            system.busy -= 1
+            await trio.lowlevel.wait_task_rescheduled(cell.abort_park)
+            count = 0
             continue
-        if len(box) >= 1_000:
-            _watch_length(cell, len(box))
-        count = 0
-        end = 0.0
+        if cell.high_water or len(box) >= cell.mark:
+            cell.watch_length()
+        if count == 0:
+            end = stopwatch() + (SLICE if system.busy <= SHARERS else SLICE * SHARERS / system.busy)
+        begun = count
         try:
             while box:
-                entry = box.popleft()
+                entry: object = box.popleft()
                 cell.current = entry
                 function = plain.get(type(entry))
                 if function is not None:
@@ -192,202 +193,72 @@ async def _loop(cell: Cell) -> Any:
                     if result is not None:
                         check_result(cell, entry, result)
                 else:
-                    slow = _take(cell, entry)
+                    slow = take(cell, entry)
+                    if slow is NEEDS_SCOPE:
+                        cell.put_back(entry)
+                        return NEEDS_SCOPE
                     if slow is not None:
-                        if slow is NEEDS_SCOPE:
-                            _put_back(cell, entry)
-                            return NEEDS_SCOPE
-                        await slow
+                        cell.handled += count - begun
+                        begun = count
+                        await awaiting(cell, slow)
                 count += 1
-                if cell.control:
+                if cell.control or (not count % CLOCK_EVERY and (count >= MESSAGES or stopwatch() > end)):
                     break
-                if not count % CLOCK_EVERY:
-                    now = stopwatch()
-                    if end == 0.0:
-                        end = now + min(SLICE, ALL_SLICES / cell.system.busy)
-                    if now > end or count >= MESSAGES:
-                        break
-        except (MemoryError, trio.TrioInternalError):
-            raise
         except Exception as error:
-            return Crashed.of(error)
+            return contain(error)
         finally:
-            cell.handled += count
+            cell.handled += count - begun
         cell.current = None
-        if box and not cell.control:
+        if box and (not cell.control or count >= MESSAGES or stopwatch() > end):
+            count = 0
             await trio.lowlevel.checkpoint()
 
 
-def _take(cell: Cell, entry: Any) -> Awaitable[Any] | None:
-    """Handle an entry that is not a message with a plain handler; return what must be awaited, if anything."""
-    kind = type(entry)
-    if kind is Ask:
-        return _answer(cell, entry)
-    if kind is Envelope:
-        entry = entry.message
-        kind = type(entry)
-    elif kind is Tick:
-        entry.timer.delivered()
-        entry = entry.message
-        kind = type(entry)
-    elif kind is Stop:
-        cell.stopping = entry.reason
-        cell.control = True
-        return None
-    elif kind is SystemCall:
-        _system_call(cell, entry)
-        return None
-    cell.current = entry
-    function = find_plain(cell, kind)
-    if function is not None:
-        check_result(cell, entry, function(cell.actor, entry))
-        return None
-    function = find_slow(cell, kind)
-    if function is not None:
-        return NEEDS_SCOPE if cell.scope is None else function(cell.actor, entry)  # type: ignore[no-any-return]
-    assert cell.actor is not None
-    result: Any = cell.actor.on_unhandled(entry)
-    if inspect.isawaitable(result):
-        raise InvalidMessage(f"on_unhandled of {cell.label}: expected a plain method; got an async one")
+async def _heed(cell: Cell) -> Any:
+    """See to what comes before the next message; return an exit reason or NEEDS_SCOPE if the actor must leave."""
+    while cell.control:
+        cell.control = False
+        if cell.fatal is not None:
+            raise cell.fatal
+        leaving = cell.requested or cell.crash or cell.stopping
+        if leaving is None and cell.continuation is not NOTHING and not cell.suspended:
+            leaving = await _continue(cell)
+            if cell.continuation is not NOTHING and leaving is None:
+                # A chain of continuations lets others run between its links.
+                await trio.lowlevel.checkpoint()
+        if leaving is not None:
+            return leaving
     return None
 
 
-def _answer(cell: Cell, ask: Ask) -> Awaitable[Any] | None:
-    request = ask.request
-    function = find_plain(cell, type(request))
-    if function is not None:
-        cell.asked = ask
-        reply(cell, ask, function(cell.actor, request))
-        return None
-    function = find_slow(cell, type(request))
-    if function is None:
-        cell.asked = ask
-        raise UnhandledRequest(f"{cell.label} has no handler for {type(request).__name__}; write one marked @handle")
-    if cell.scope is None:
-        return NEEDS_SCOPE  # type: ignore[no-any-return]
-    cell.asked = ask
-    return _answer_slowly(cell, ask, function)
-
-
-async def _answer_slowly(cell: Cell, ask: Ask, function: Any) -> None:
-    reply(cell, ask, await function(cell.actor, ask.request))
-
-
-def reply(cell: Cell, ask: Ask, value: Any) -> None:
-    """Answer with what the handler returned, unless it took the reply for later or the actor is about to stop."""
-    if cell.asked is not ask:
-        return
-    if value is not None:
-        check_result(cell, ask.request, value)
-    cell.asked = None
-    if cell.stopping is not None:
-        # The actor winds down first and answers then (OTP I14).
-        cell.held_reply = (ask, value)
-    else:
-        ask.answer(value)
-
-
-def find_plain(cell: Cell, kind: type) -> Any:
-    """Find the plain handler of a message type, its base classes included."""
-    return _find(cell, kind, cell.plain)
-
-
-def find_slow(cell: Cell, kind: type) -> Any:
-    """Find the async handler of a message type, its base classes included."""
-    assert cell.dispatch is not None
-    return _find(cell, kind, cell.dispatch.slow)
-
-
-def _find(cell: Cell, kind: type, table: dict[type, Any]) -> Any:
-    function = table.get(kind)
-    if function is None:
-        assert cell.dispatch is not None
-        for base in kind.__mro__:
-            if base in cell.dispatch.plain or base in cell.dispatch.slow:
-                function = table.get(base)
-                if function is not None:
-                    table[kind] = function
-                break
-    return function
-
-
-async def _continue(cell: Cell) -> Crashed | None:
+async def _continue(cell: Cell) -> Any:
+    """Run a continuation; return a crash, NEEDS_SCOPE or None."""
     actor = cell.actor
     assert actor is not None
-    token, cell.continuation = cell.continuation, NOTHING
+    kind = type(actor).__kind__
+    token, values = cell.continuation
+    slow = kind.idles_slowly if token is ON_IDLE else kind.continues_slowly
+    if slow and cell.scope is None:
+        cell.control = True
+        return NEEDS_SCOPE
+    cell.continuation = NOTHING
     cell.current = None
     try:
-        result: Any = actor.on_idle() if token is IDLE else actor.on_continue(token)
-        if inspect.isawaitable(result):
-            await result
-    except (MemoryError, trio.TrioInternalError):
-        raise
+        if token is ON_IDLE:
+            await _call_hook(cell, actor.on_idle, (), slow=slow, values=values)
+        else:
+            await _call_hook(cell, actor.on_continue, (token,), slow=slow, values=values)
     except Exception as error:
-        return Crashed.of(error)
-    if cell.continuation is not NOTHING:
-        await trio.lowlevel.checkpoint()
+        return contain(error)
     return None
 
 
-def _system_call(cell: Cell, call: SystemCall) -> None:
-    cell.handled -= 1
-    if call.ask.task is None:
-        return
-    try:
-        value = call.function(cell)
-    except Exception as error:
-        call.ask.fail(error)
+async def _call_hook(
+    cell: Cell, hook: Callable[..., Any], args: tuple[Any, ...], *, slow: bool, values: Values | None = None
+) -> None:
+    context = cell.context_for(values) if cell.system.propagate else None
+    result = hook(*args) if context is None else context.run(hook, *args)
+    if slow:
+        await awaiting(cell, result if context is None else run_in(context, result))
     else:
-        call.ask.answer(value)
-
-
-def check_result(cell: Cell, message: Any, result: Any) -> None:
-    """Refuse a coroutine from a plain handler, which would never run.
-
-    Raises:
-        InvalidMessage: naming the handler and what to write.
-    """
-    if inspect.iscoroutine(result):
-        result.close()
-        raise coroutine_answer(cell, message)
-
-
-def _put_back(cell: Cell, entry: Any) -> None:
-    if isinstance(cell.box, Mailbox):
-        cell.box.put_back(entry)
-    elif isinstance(cell.box, deque):
-        cell.box.appendleft(entry)
-
-
-def _watch_length(cell: Cell, length: int) -> None:
-    mark = cell.options.high_water if cell.options is not None else 10_000
-    if not cell.high_water and length >= mark:
-        cell.high_water = True
-        cell.system.telemetry.tell(MailboxHighWater(cell.label, length))
-    elif cell.high_water and length < mark // 2:
-        cell.high_water = False
-
-
-def _start_idle(cell: Cell) -> None:
-    assert cell.idle_timeout is not None
-    if cell.idle is not None:
-        if cell.idle.pending and cell.idle_mark == cell.handled:
-            return  # only introspection happened since, and that does not count as activity (OTP I24)
-        cell.idle.cancel()
-
-    def fire() -> None:
-        # A message that came at the same moment goes first.
-        if cell.mode and not cell.suspended and not cell.box:
-            cell.continuation = IDLE
-            cell.control = True
-            cell.wake()
-
-    cell.idle_mark = cell.handled
-    cell.idle = cell.system.deadlines.at(trio.current_time() + cell.idle_timeout, fire)
-
-
-class Idle:
-    """The continuation that stands for an idle time-out."""
-
-
-IDLE: Final = Idle()
+        check_plain(cell, hook.__name__, result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, dataclass_transform
 
 import attrs
 
@@ -32,9 +32,15 @@ class Priority(IntEnum):
 
 
 class Request(Generic[T_co]):
-    """Base of messages that want an answer of type `T`: `class Read(Request[int])` makes `await ref.ask(Read())` an int."""
+    """Base of messages that want an answer.
+
+    `class Read(Request[int])` makes `await ref.ask(Read())` an `int` to type checkers.
+    """
 
     __slots__ = ()
+
+
+PRIORITY_EXPECTED: Final = "expected priority=Priority.URGENT, HIGH, NORMAL or LOW"
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
@@ -58,7 +64,7 @@ def message(
         InvalidMessage: if `priority` is no `Priority`, or a version lacks its upcaster.
     """
     if not isinstance(priority, Priority):
-        raise InvalidMessage(f"message {name!r}: expected priority=Priority.URGENT, HIGH, NORMAL or LOW; got {priority!r}")
+        raise InvalidMessage(f"message {name!r}: {PRIORITY_EXPECTED}; got {priority!r}")
     make = record(name, version=version, upcasters=upcasters)
 
     def decorate(cls: type[T]) -> type[T]:
@@ -77,7 +83,9 @@ def check_message(value: object) -> None:
     """
     if hasattr(type(value), "__priority__"):
         return
-    what = f"the class {value.__name__}; send an instance: {value.__name__}(...)" if isinstance(value, type) else repr(value)
+    what = repr(value)
+    if isinstance(value, type):
+        what = f"the class {value.__name__}; send an instance: {value.__name__}(...)"
     raise InvalidMessage(
         f"expected an instance of a class made with @message; got {what}\n"
         '    write   @message("account.deposit")\n'
@@ -87,8 +95,9 @@ def check_message(value: object) -> None:
     )
 
 
-# The notices below are made by the kernel alone. They are never bounded, dropped or reordered before anything that
-# was sent earlier, and they are not stored, so they have no wire name.
+# Notices are made by the kernel alone. They are never bounded, dropped or put before anything that was sent earlier,
+# and they are not stored, so they have no wire name.
+
 
 def notice(cls: type[T]) -> type[T]:
     """Mark a class as a notice of the kernel."""
@@ -126,7 +135,12 @@ class Down:
 @notice
 @attrs.frozen(eq=False)
 class Exit:
-    """A linked actor has ended; only actors that trap exits get this as a message (OTP J04)."""
+    """A linked actor has ended; only actors that trap exits get this as a message (OTP J04).
+
+    Attributes:
+        ref: The linked actor, or the one that called `Ref.exit`; the receiver if that was called outside of actors.
+        reason: Why it ended; None if it was dead already when the link was made (OTP J07).
+    """
 
     ref: Ref
     reason: ExitReason | None

@@ -6,17 +6,18 @@ from threading import get_ident
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
 import trio
 
-from sapwood.actors._asks import BLOCKED, Ask, Failure, check_branch
-from sapwood.actors._exits import Crashed, ExitReason, Normal
-from sapwood.actors._messages import Priority, Request, SystemCall, check_message
+from sapwood.actors._asks import DEFAULT_TIMEOUT, Ask, Failure, check_timeout
+from sapwood.actors._cycles import BLOCKED, CURRENT, check_branch, check_cycle, stop_waiting, wait_for
+from sapwood.actors._dispatch import check_result
+from sapwood.actors._exits import Crashed, ExitReason, Normal, is_fatal
+from sapwood.actors._inbox import BUSY, IDLE, priority_of
+from sapwood.actors._introspection import Introspection
+from sapwood.actors._messages import Priority, Request, check_message
 from sapwood.errors import ActorDown, AskTimeout, InvalidMessage, SelfAsk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sapwood.actors._cell import Cell
 
 T = TypeVar("T")
@@ -25,42 +26,7 @@ T = TypeVar("T")
 _YIELD_EVERY = 64
 
 
-@attrs.frozen
-class ActorStatistics:
-    """A snapshot of one actor.
-
-    Attributes:
-        label: How it is called in logs.
-        alive: Whether it has not ended.
-        phase: `starting`, `running`, `stopping` or `dead`.
-        waiting: Messages in its mailbox.
-        handled: Messages it has handled.
-        suspended: Whether it takes introspection only.
-        tasks: Tasks that it owns.
-        timers: Timers that it has set.
-        monitors: Monitors that others have on it.
-        monitoring: Monitors that it has on others.
-        links: Linked actors.
-        pending_replies: Requests that it took and has not answered.
-        incarnation: How often its supervisor has started it, from 1.
-    """
-
-    label: str
-    alive: bool
-    phase: str
-    waiting: int
-    handled: int
-    suspended: bool
-    tasks: int
-    timers: int
-    monitors: int
-    monitoring: int
-    links: int
-    pending_replies: int
-    incarnation: int
-
-
-class Ref:
+class Ref(Introspection):
     """A handle to one incarnation of an actor; made by the runtime only.
 
     It stays valid for ever: when the actor has ended, `tell` makes a dead letter and `ask` raises `ActorDown`. A
@@ -123,7 +89,12 @@ class Ref:
         """
         cell = self._cell
         queue = cell.queue
-        if queue is None or priority is not None or type(message) not in cell.direct or get_ident() != cell.system.thread:
+        if (
+            queue is None
+            or priority is not None
+            or type(message) not in cell.direct
+            or get_ident() != cell.system.thread
+        ):
             cell.put(message, priority)
             return
         queue.append(message)
@@ -131,23 +102,39 @@ class Ref:
             cell.wake()
 
     async def send(self, message: object, *, priority: Priority | None = None) -> None:
-        """Send a message, and wait for room if the mailbox is bounded and full.
+        """Send a message, and wait for room if the mailbox is bounded and full, whatever its overflow policy.
 
         Returns once the message is queued, not when it is handled. Waiting senders get room first come, first
-        served. To an actor that has ended it is the same as `tell`.
+        served, before any later `tell`. One that is cancelled while it waits has sent nothing. To an actor that
+        stops, or has ended, it is the same as `tell`.
 
         Raises:
-            InvalidMessage: if it is not a message.
+            InvalidMessage: if it is not a message, or the priority is none.
+            SelfAsk: if an actor would wait for room in its own mailbox, which nobody else can make.
+            AskCycle: if the wait would close a circle of waiting actors.
             WrongThread: if called outside the runtime's thread.
         """
         cell = self._cell
+        cell.system.check_thread(f"send to {cell.label}", "runtime.portal.call(ref.send, message)")
         check_message(message)
+        lane = priority_of(message, priority)
         await trio.lowlevel.checkpoint()
-        while cell.reason is None and not isinstance(cell.box, None.__class__) and getattr(cell.box, "full", False):
-            await cell.box.wait_room()  # type: ignore[union-attr]  # only the full mailbox has `full`
-        cell.put(message, priority)
+        box = cell.full_box()
+        if box is None:
+            cell.deliver(message, lane, None, None)
+            return
+        if BLOCKED.get() is cell:
+            raise SelfAsk(cell.label, f"to take {type(message).__name__} into its own full mailbox")
+        check_cycle(cell)
+        caller = wait_for(cell)
+        try:
+            await box.wait_room(cell.envelope(message), lane)
+        finally:
+            stop_waiting(caller, cell)
 
-    async def ask(self, request: Request[T], *, timeout: float | None = 5.0, priority: Priority | None = None) -> T:
+    async def ask(
+        self, request: Request[T], *, timeout: float | None = DEFAULT_TIMEOUT, priority: Priority | None = None
+    ) -> T:
         """Send a request and wait for its answer.
 
         A plain handler of an idle actor runs at once inside the calling task, as the actor: in its context, with
@@ -171,67 +158,56 @@ class Ref:
         system = cell.system
         if get_ident() != system.thread:
             raise system.wrong_thread(f"ask {cell.label}", "runtime.portal.ask(ref, request)")
+        if timeout != DEFAULT_TIMEOUT:
+            check_timeout("ask", timeout)
         system.inline_asks = turn = system.inline_asks + 1
         if turn % _YIELD_EVERY:
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
             await trio.lowlevel.checkpoint()
         # From here to the end of the handler nothing else can run, so what is checked stays true.
-        function = cell.plain.get(type(request))
-        if function is None or cell.mode != 1 or cell.control or priority is not None or cell.idle_timeout is not None:
+        function = cell.inline.get(type(request))
+        if function is None or cell.mode != IDLE or cell.control or priority is not None:
             return await self._ask_slowly(request, timeout, priority)
-        if not isinstance(request, Request):
-            raise not_a_request(request)
-        task = cell.task
-        assert task is not None
-        cell.mode = 0
-        cell.asked = ask = Ask(request, cell, trio.lowlevel.current_task(), timeout)
+        cell.mode = BUSY
+        cell.asked = request
         try:
-            value: Any = task.context.run(function, cell.actor, request)
-            if type(value) is CoroutineType:
-                value.close()
-                raise coroutine_answer(cell, request)  # noqa: TRY301  # the callee's crash, like any other
-        except (MemoryError, trio.TrioInternalError):
-            raise
-        except Exception as error:
-            cell.crash = Crashed.of(error)
-            cell.control = True
-            cell.current = ask
-        cell.mode = 1
+            value: Any = cell.enter(function, cell.actor, request)
+            if value is not None and value.__class__ is CoroutineType:
+                check_result(cell, request, value)
+        except BaseException as error:  # the actor's own task crashes with it, or raises it again
+            value = None
+            note_crash(cell, error)
+        cell.mode = IDLE
         cell.handled += 1
-        if cell.control:
+        if cell.control or cell.asked is not request:
+            return await _finish(cell, request, timeout, value)  # type: ignore[no-any-return]  # the answer to an Ask
+        cell.asked = None
+        if cell.box:
             cell.wake()
-            if cell.asked is ask and (cell.stopping or cell.requested) is not None:
-                # The actor winds down first and answers then (OTP I14).
-                cell.asked = None
-                cell.held_reply = (ask, value)
-        elif cell.box:
-            cell.wake()
-        if cell.asked is ask and cell.crash is None:
-            cell.asked = ask.task = None
-            if type(value) is Failure:
-                raise value.error
-            return value  # type: ignore[no-any-return]
-        return await ask.wait()  # type: ignore[no-any-return]
+        if type(value) is Failure:
+            raise value.error
+        return value  # type: ignore[no-any-return]  # what the handler of a Request[T] returns is a T
 
     async def _ask_slowly(self, request: Request[T], timeout: float | None, priority: Priority | None) -> T:
         cell = self._cell
         check_message(request)
         if not isinstance(request, Request):
             raise not_a_request(request)
-        if BLOCKED.get() is cell:
-            raise SelfAsk(cell.label, type(request).__name__)
-        if cell.reason is not None:
-            raise ActorDown(cell.label, cell.reason)
-        ask = Ask(request, cell, trio.lowlevel.current_task(), timeout)
-        cell.put_ask(ask, priority)
-        return await ask.wait()  # type: ignore[no-any-return]
+        ask = Ask(request, cell, timeout)
+        begin_ask(ask, priority)
+        return await ask.wait()  # type: ignore[no-any-return]  # the answer to an Ask
 
     # --- life -------------------------------------------------------------------------------------
 
     async def wait_stopped(self) -> ExitReason:
-        """Wait until the actor has ended and its key is free; return why it ended."""
+        """Wait until the actor has ended and its key is free; return why it ended.
+
+        Raises:
+            WrongThread: if called outside the runtime's thread.
+        """
         cell = self._cell
+        cell.system.check_thread(f"wait for {cell.label}", "runtime.portal.call(ref.wait_stopped)")
         await trio.lowlevel.checkpoint()
         if cell.reason is None:
             task = trio.lowlevel.current_task()
@@ -244,7 +220,11 @@ class Ref:
                     cell.waiters.pop(task, None)
                 return trio.lowlevel.Abort.SUCCEEDED
 
-            await trio.lowlevel.wait_task_rescheduled(abort)
+            caller = wait_for(cell)
+            try:
+                await trio.lowlevel.wait_task_rescheduled(abort)
+            finally:
+                stop_waiting(caller, cell)
         assert cell.reason is not None
         return cell.reason
 
@@ -264,6 +244,8 @@ class Ref:
             AskCycle: if an actor would wait for the end of its own supervisor, which waits for it; nothing was stopped.
         """
         cell = self._cell
+        cell.system.check_thread(f"stop {cell.label}", "runtime.portal.call(ref.stop)")
+        check_timeout("stop", timeout)
         reason = Normal() if reason is None else reason
         caller = BLOCKED.get()
         if caller is cell:
@@ -282,85 +264,81 @@ class Ref:
             raise ActorDown(cell.label, ended)
 
     def kill(self) -> None:
-        """End the actor at its next checkpoint, without running `on_stop`; cannot be trapped (OTP J05, Q02)."""
-        self._cell.kill()
+        """End the actor at its next checkpoint, without running `on_stop`; cannot be trapped (OTP J05, Q02).
+
+        Raises:
+            WrongThread: if called outside the runtime's thread.
+        """
+        cell = self._cell
+        cell.system.check_thread(f"kill {cell.label}", "runtime.portal.call(...) with a function that kills it")
+        cell.kill()
 
     def exit(self, reason: ExitReason) -> None:
         """Send an exit signal, as a dying linked actor would (OTP J06).
 
-        An actor that traps exits gets an `Exit` message; another one ends with `reason`, unless that is `Normal()`.
-        """
-        caller = BLOCKED.get()
-        self._cell.signal_exit(caller if caller is not None else self._cell, reason)
-
-    # --- introspection ----------------------------------------------------------------------------
-
-    def statistics(self) -> ActorStatistics:
-        """Return a snapshot of the actor's counters; a dead one has an empty one."""
-        cell = self._cell
-        return ActorStatistics(
-            label=cell.label,
-            alive=cell.reason is None,
-            phase="dead" if cell.reason is not None else cell.phase.name.lower(),
-            waiting=len(cell.box or ()) + len(cell.calls or ()),
-            handled=cell.handled,
-            suspended=cell.suspended,
-            tasks=len(cell.tasks or ()),
-            timers=len(cell.timers or ()),
-            monitors=len(cell.monitors or ()),
-            monitoring=len(cell.watching or ()),
-            links=len(cell.links or ()),
-            pending_replies=len(cell.owed or ()),
-            incarnation=cell.incarnation,
-        )
-
-    async def get_state(self, *, timeout: float = 5.0) -> dict[str, Any]:
-        """Return a copy of the actor's attributes, taken in its turn (OTP O01, O05).
+        An actor that traps exits gets an `Exit` message; another one ends with `reason`, unless that is `Normal()`
+        and comes from somebody else. From its own supervisor it is an order to stop (OTP J14).
 
         Raises:
-            ActorDown: if the actor has ended, or ends first.
-            AskTimeout: if its turn does not come in time.
+            WrongThread: if called outside the runtime's thread.
         """
-        return await self._system_call(lambda cell: cell.actor.get_state(), timeout)  # type: ignore[no-any-return]
-
-    async def replace_state(
-        self, function: Callable[[dict[str, Any]], dict[str, Any]], *, timeout: float = 5.0
-    ) -> dict[str, Any]:
-        """Replace the actor's attributes by what `function` makes of them, in its turn; return the new ones.
-
-        If the function raises, nothing is changed and the exception comes here (OTP O02).
-        """
-        return await self._system_call(lambda cell: cell.actor.replace_state(function), timeout)  # type: ignore[no-any-return]
-
-    async def suspend(self, *, timeout: float = 5.0) -> None:
-        """Let the actor take nothing but introspection and stop requests; its messages wait in order (OTP O03, O04)."""
-        await self._system_call(lambda cell: cell.suspend(), timeout)
-
-    async def resume(self, *, timeout: float = 5.0) -> None:
-        """End a suspension."""
-        await self._system_call(lambda cell: cell.resume(), timeout)
-
-    async def _system_call(self, function: Callable[[Any], Any], timeout: float) -> Any:
         cell = self._cell
-        if BLOCKED.get() is cell:
-            raise SelfAsk(cell.label, "introspection")
-        await trio.lowlevel.checkpoint()
-        if cell.reason is not None:
-            raise ActorDown(cell.label, cell.reason)
-        ask = Ask(function, cell, trio.lowlevel.current_task(), timeout)
-        cell.put_entry(SystemCall(function, ask))
+        cell.system.check_thread(f"send an exit to {cell.label}", "runtime.portal.call(...) with a function that does")
+        cell.signal_exit(CURRENT.get(), reason)
+
+
+def begin_ask(ask: Ask, priority: Priority | None) -> None:
+    """Queue a request, or say why not; afterwards somebody must wait for the ask.
+
+    Raises:
+        SelfAsk, AskCycle, ActorDown, MailboxFull, InvalidMessage: see `Ref.ask`; the ask is not queued then.
+    """
+    cell = ask.target
+    if BLOCKED.get() is cell:
+        raise SelfAsk(cell.label, type(ask.request).__name__)
+    if cell.reason is not None:
+        raise ActorDown(cell.label, cell.reason)
+    check_cycle(cell)
+    cell.put_ask(ask, priority)
+
+
+def note_crash(cell: Cell, error: BaseException) -> None:
+    """Have an actor's task crash with what its handler raised in a caller, or end the run with it (OTP Q21)."""
+    if is_fatal(error):
+        cell.fatal = error
+    else:
+        cell.crash = Crashed.of(error)
+    cell.control = True
+
+
+async def _finish(cell: Cell, request: Any, timeout: float | None, value: Any) -> Any:
+    """End an ask whose handler ran in the caller and did more than answer."""
+    crashed = cell.crash is not None or cell.fatal is not None
+    ask: Ask | None = None
+    if cell.asked is not request:
+        # It took the reply for later.
+        ask, cell.taken = cell.taken, None
+        assert ask is not None
+        ask.timeout = timeout
+    elif crashed or cell.stopping is not None:
+        # The end of the actor answers, after it has wound down (OTP I09, I14).
+        ask = Ask(request, cell, timeout)
+        cell.asked = ask if crashed else None
+        cell.held_reply = None if crashed else (ask, value)
+    else:
+        cell.asked = None
+    if crashed:
+        cell.current = ask
+    if cell.control or cell.box:
+        cell.wake()
+    if ask is not None:
         return await ask.wait()
-
-
-def coroutine_answer(cell: Cell, request: object) -> InvalidMessage:
-    """Build the error for a plain handler that returned a coroutine, which would never run."""
-    return InvalidMessage(
-        f"handler for {type(request).__name__} of {cell.label}: a plain method returned a coroutine; write async def"
-    )
+    if type(value) is Failure:
+        raise value.error
+    return value
 
 
 def not_a_request(message: object) -> InvalidMessage:
     """Build the error for an ask with a message that wants no answer."""
     name = type(message).__name__
     return InvalidMessage(f"expected a request; got {name}: write   class {name}(Request[int])   or use tell")
-

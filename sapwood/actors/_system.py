@@ -6,24 +6,29 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from contextvars import ContextVar
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
-from sapwood.actors import _loop
 from sapwood.actors._actor import Actor
-from sapwood.actors._cell import Birth, Cell, Phase
+from sapwood.actors._birth import Birth
+from sapwood.actors._cell import Cell
+from sapwood.actors._contexts import check_variables
 from sapwood.actors._deadlines import Deadlines
 from sapwood.actors._environment import Environment, RealEnvironment
-from sapwood.actors._exits import Crashed
-from sapwood.actors._mailbox import Envelope, MailboxOptions
-from sapwood.actors._asks import Ask
+from sapwood.actors._exits import members_of
+from sapwood.actors._mailbox import MailboxOptions
+from sapwood.actors._portal import Portal
 from sapwood.actors._ref import Ref
-from sapwood.actors._telemetry import CrashReport, Telemetry
-from sapwood.errors import AlreadyRegistered, InvalidOption, RuntimeClosed, StartError, StartTimeout, WrongThread
+from sapwood.actors._start import start
+from sapwood.actors._telemetry import Telemetry
+from sapwood.errors import AlreadyRegistered, InvalidOption, RuntimeClosed, StartError, WrongThread
+
+_FORKED: Final = -1
 
 
 class Registrar(Protocol):
@@ -87,10 +92,17 @@ class ActorSystem:
         telemetry: What happens in the system.
         registrar: Where keys are claimed.
         nursery: Root nursery, for actors without a supervisor (OTP Q11).
+        propagate: Context variables whose values travel with messages (BR-70).
+        portal: The way in from other threads.
+        closed: Whether the system has stopped.
+        thread: The thread that runs it.
     """
 
-    def __init__(self, environment: Environment, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, environment: Environment, nursery: trio.Nursery, propagate: Sequence[ContextVar[Any]] = ()
+    ) -> None:
         self.environment = environment
+        self.propagate = check_variables(propagate)
         self.nursery = nursery
         self.telemetry = Telemetry()
         self.registrar: Registrar = PlainRegistrar()
@@ -103,9 +115,10 @@ class ActorSystem:
         self.actors: dict[Cell, None] = {}
         self.closed = False
         self._labels: Counter[str] = Counter()
+        self.portal = Portal(self)
         _systems.add(self)
 
-    def label(self, birth: Birth) -> str:
+    def name_cell(self, birth: Birth) -> str:
         """Name a new incarnation for logs."""
         if birth.key is not None:
             return f"{birth.title or birth.name}({birth.key!r})"
@@ -122,11 +135,28 @@ class ActorSystem:
 
     def wrong_thread(self, what: str, instead: str) -> WrongThread | RuntimeClosed:
         """Build the error for a call from outside the runtime's thread."""
-        if self.thread == _FORKED:
-            return WrongThread(f"{what}: this process was forked from the one that runs the actors; open a runtime of its own")
+        if self.forked:
+            return WrongThread(
+                f"{what}: this process was forked from the one that runs the actors; open its own runtime"
+            )
         if self.closed:
             return RuntimeClosed(f"{what}: the runtime has stopped")
         return WrongThread(f"{what}: expected the thread that runs the runtime; from others write   {instead}")
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the one that runs the system."""
+        return self.thread == _FORKED
+
+    def check_thread(self, what: str, instead: str) -> None:
+        """Refuse a call from outside the runtime's thread (BR-76).
+
+        Raises:
+            WrongThread: saying what to write instead.
+            RuntimeClosed: if the runtime has stopped.
+        """
+        if threading.get_ident() != self.thread:
+            raise self.wrong_thread(what, instead)
 
     async def spawn(
         self,
@@ -147,99 +177,59 @@ class ActorSystem:
             raise StartError(f"{cell.label}: on_start returned Ignore(), so there is nothing to refer to")
         return cell.ref
 
+    def close(self) -> None:
+        """Refuse new actors and calls through the portal, and kill what still runs."""
+        self.closed = True
+        for cell in tuple(self.actors):
+            cell.kill()
+        self.portal.close()
+
     def forget(self, cell: Cell) -> None:
         """Drop a dead actor from the tables."""
         self.actors.pop(cell, None)
 
-    def report_crash(self, cell: Cell, reason: Crashed) -> None:
-        """Tell listeners what was going on when an actor crashed; the formatting hook must not hide the crash (OTP O07)."""
-        if not self.telemetry.listeners or cell.actor is None:
-            return
-        try:
-            state = cell.actor.format_state()
-        except Exception as error:
-            state = f"<format_state failed: {type(error).__name__}>"
-        current = cell.current
-        if type(current) is Ask:
-            current = current.request
-        elif type(current) is Envelope:
-            current = current.message
-        self.telemetry.tell(
-            CrashReport(
-                actor=cell.label,
-                key=cell.birth.key,
-                parent=cell.parent.label if cell.parent is not None else None,
-                reason=reason,
-                last_message=type(current).__name__ if current is not None else None,
-                state=state,
-                mailbox=len(cell.box or ()),
-                incarnation=cell.incarnation,
-            )
-        )
-
-
-async def start(cell: Cell, nursery: trio.Nursery, timeout: float | None = None) -> None:
-    """Start an actor in a nursery and wait until it runs; afterwards `cell.ignored` may be True.
-
-    Runs in the task of its supervisor. When this raises, the actor is gone and its key is free (OTP A05).
-
-    Raises:
-        AlreadyRegistered: if its key is taken.
-        RegistryUnavailable: if the registry cannot tell.
-        StartTimeout: if `on_start` takes longer than `timeout` seconds (OTP I05).
-        Exception: whatever made it fail.
-    """
-    if not start_nowait(cell, nursery):
-        with trio.move_on_after(float("inf") if timeout is None else timeout) as limit:
-            await cell.wait_started()
-        if limit.cancelled_caught and cell.phase == Phase.STARTING:
-            cell.kill()
-            with trio.CancelScope(shield=True):
-                await cell.ref.wait_stopped()
-            raise StartTimeout(cell.label, timeout or 0.0)
-    if cell.start_error is not None:
-        raise cell.start_error
-
-
-def start_nowait(cell: Cell, nursery: trio.Nursery) -> bool:
-    """Begin to start an actor; True if it runs or has failed already, False if `wait_started` must be awaited."""
-    system = cell.system
-    if system.closed:
-        raise RuntimeClosed(f"cannot start {cell.label}: the runtime has stopped")
-    running = cell.begin()
-    if cell.reason is not None:
-        return True
-    system.actors[cell] = None
-    assert cell.context is not None
-    cell.context.run(_start_task, nursery, cell)
-    return running
-
-
-def _start_task(nursery: trio.Nursery, cell: Cell) -> None:
-    nursery.start_soon(_loop.run, cell, name=cell.label)
-
 
 @asynccontextmanager
-async def open_system(environment: Environment | None = None) -> AsyncIterator[ActorSystem]:
+async def open_system(
+    environment: Environment | None = None, *, propagate: Sequence[ContextVar[Any]] = ()
+) -> AsyncGenerator[ActorSystem]:
     """Open an actor system without supervision; leaving the block kills what still runs.
 
-    Use `open_runtime` for anything but kernel tests and tools.
+    Use `open_runtime` for anything but kernel tests and tools. An exception that leaves the block comes out as it is,
+    not wrapped in a group.
+
+    Args:
+        environment: Time, randomness, ids and threads; None for the real world.
+        propagate: Context variables whose values travel with each message (tells, asks, timers, tasks, calls through
+            the portal) into the callback that takes it, and into dead letters. Each callback then runs in a copy of
+            its actor's context, so that nothing it sets leaks into the next one. Without any, callbacks run in their
+            actor's own context, and messages take a shorter path (BR-70).
+
+    Raises:
+        InvalidOption: if the environment is none, or `propagate` holds something else than context variables.
     """
     if environment is not None and not hasattr(environment, "stopwatch"):
         raise InvalidOption(f"open_system: expected an Environment; got {environment!r}")
-    async with trio.open_nursery() as nursery:
-        system = ActorSystem(environment or RealEnvironment(), nursery)
-        nursery.start_soon(system.deadlines.run, name="sapwood deadlines")
+    try:
+        async with trio.open_nursery() as nursery:
+            system = ActorSystem(environment or RealEnvironment(), nursery, propagate)
+            nursery.start_soon(system.deadlines.run, name="sapwood deadlines")
+            try:
+                yield system
+            finally:
+                system.close()
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        members = members_of(group)
+        if len(members) != 1:
+            raise
+        only = members[0]
+        context = only.__context__
         try:
-            yield system
+            raise only
         finally:
-            system.closed = True
-            for cell in tuple(system.actors):
-                cell.kill()
-            nursery.cancel_scope.cancel()
-
-
-_FORKED = -1
+            only.__context__ = context
+            del only, members, context
 
 
 def _after_fork() -> None:

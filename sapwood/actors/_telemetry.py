@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
 
-from sapwood.actors._exits import ExitReason
+from sapwood.actors._debug import DebugEvent
+from sapwood.actors._exits import ExitReason, is_fatal
 
 
 @attrs.frozen
@@ -40,9 +42,17 @@ class CrashReport:
         parent: Label of its supervisor, or None.
         reason: The crash with its traceback text.
         last_message: Type name of the message whose handler raised, or None if it was another callback.
-        state: The actor's state as its `format_state` shows it.
+        state: The actor's state as its `format_state` shows it; empty if it had not started.
         mailbox: Messages that were still waiting; they are dead letters now.
         incarnation: How often its supervisor had started it, from 1.
+        kind: Name of the class or function that made it.
+        ancestors: Labels of the supervisors above it, nearest first.
+        queued: Type names of the first messages that were still waiting.
+        links: Labels of the actors linked to it.
+        falling: Labels of those of them that do not trap exits, and so end with it.
+        trap_exits: Whether it trapped exits itself.
+        client: Label of the actor whose request it was handling, or None.
+        log: The last debug events, if its log was on (OTP O08).
     """
 
     actor: str
@@ -53,6 +63,14 @@ class CrashReport:
     state: str
     mailbox: int
     incarnation: int
+    kind: str = ""
+    ancestors: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    falling: tuple[str, ...] = ()
+    trap_exits: bool = False
+    client: str | None = None
+    log: tuple[DebugEvent, ...] = ()
 
 
 @attrs.frozen
@@ -118,6 +136,7 @@ class DeadLetter:
         sender: Label of the sending actor; None if it was sent from outside or is not known any more.
         reason: `dead` (sent after its end), `unread` (waiting when it ended), `overflow` or `unhandled`.
         at: Wall-clock time in seconds since 1970.
+        context: `{name: value}` of the context variables that travelled with it (BR-70).
     """
 
     target: str
@@ -126,6 +145,7 @@ class DeadLetter:
     sender: str | None
     reason: str
     at: float
+    context: dict[str, Any] = attrs.field(factory=dict[str, Any])
 
 
 @attrs.frozen
@@ -179,12 +199,12 @@ class Telemetry:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Add a listener; return a function that removes it again."""
         self.listeners.append(listener)
+        return partial(self.unsubscribe, listener)
 
-        def unsubscribe() -> None:
-            if listener in self.listeners:
-                self.listeners.remove(listener)
-
-        return unsubscribe
+    def unsubscribe(self, listener: Listener) -> None:
+        """Remove a listener; one that is not there is no error."""
+        if listener in self.listeners:
+            self.listeners.remove(listener)
 
     def tell(self, event: TelemetryEvent) -> None:
         """Pass one event on."""
@@ -195,5 +215,7 @@ class Telemetry:
             try:
                 listener(event)
             except Exception as error:
-                self.listeners.remove(listener)
+                if is_fatal(error):
+                    raise
+                self.unsubscribe(listener)
                 self.tell(ListenerFailed(repr(listener), f"{type(error).__name__}: {error}"))

@@ -34,7 +34,9 @@ _by_name: dict[str, type] = {}
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
-def record(name: str, *, version: int = 1, upcasters: Mapping[int, Upcaster] | None = None) -> Callable[[type[T]], type[T]]:
+def record(
+    name: str, *, version: int = 1, upcasters: Mapping[int, Upcaster] | None = None
+) -> Callable[[type[T]], type[T]]:
     """Make a class a frozen, slotted attrs class that the codec can store under `name`.
 
     Args:
@@ -48,8 +50,9 @@ def record(name: str, *, version: int = 1, upcasters: Mapping[int, Upcaster] | N
     """
     steps = dict(upcasters or {})
     if set(steps) != set(range(1, version)):
+        needed = list(range(1, version))
         raise InvalidMessage(
-            f"record {name!r} has version {version}: expected upcasters for {list(range(1, version))}; got {sorted(steps)}"
+            f"record {name!r} has version {version}: expected upcasters for {needed}; got {sorted(steps)}"
         )
 
     def decorate(cls: type[T]) -> type[T]:

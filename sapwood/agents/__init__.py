@@ -13,7 +13,7 @@ from sapwood.agents._session import PendingApproval as PendingApproval
 from sapwood.agents._session import RunStream as RunStream
 from sapwood.agents._session import Session as Session
 from sapwood.agents._sessions import Sessions as Sessions
-from sapwood.agents._sessions import Stopped as Stopped
 from sapwood.agents._sessions import StopOutcome as StopOutcome
+from sapwood.agents._sessions import Stopped as Stopped
 
 _publish(globals())

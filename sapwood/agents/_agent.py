@@ -101,7 +101,7 @@ class Agent:
         if temperature is not None and not 0 <= temperature <= 1:
             raise InvalidOption(f"Agent {name!r}: expected a temperature from 0 to 1, or None; got {temperature!r}")
         Toolbox(tools)
-        self.__attrs_init__(  # type: ignore[attr-defined]  # made by attrs
+        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs
             name,
             model,
             prompt,

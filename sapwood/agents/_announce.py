@@ -1,13 +1,16 @@
-"""What subscribers are told of each journaled event."""
+"""What subscribers are told of what was journaled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import attrs
+
 from sapwood.agents._publisher import Publisher
+from sapwood.agents._turn import final_text
 from sapwood.conversation import (
-    AssistantMessage,
+    AddMessage,
     InterruptClosed,
     InterruptDecided,
     InterruptRaised,
@@ -18,87 +21,133 @@ from sapwood.conversation import (
     RunFinished,
     State,
     StatusChanged,
+    StatusName,
     TodosChanged,
     ToolFinished,
+    ToolResult,
     ToolStarted,
     UsageCounted,
     journal,
 )
 
-Announcement: TypeAlias = Callable[[Publisher, str, Any, State], None]
+
+@attrs.frozen
+class Step:
+    """One journaled event and the states around it."""
+
+    event: journal.JournalEvent
+    before: State
+    after: State
 
 
-def announce(publisher: Publisher, event: journal.JournalEvent, before: State, after: State) -> None:
-    """Publish what an event means to those who watch; the status comes before the end of a run, which comes last."""
-    run = after.run or before.run
-    run_id = run.id if run is not None else ""
-    tell = _ANNOUNCEMENTS.get(type(event))
-    if tell is not None and not isinstance(event, journal.RunFinished):
-        tell(publisher, run_id, event, after)
-    if after.todos != before.todos:
-        publisher.publish(TodosChanged, run_id, todos=after.todos)
+def steps_of(state: State, events: Sequence[journal.JournalEvent]) -> list[Step]:
+    """Fold events into a state, one step for each."""
+    steps: list[Step] = []
+    for event in events:
+        after = journal.apply(state, event)
+        steps.append(Step(event, state, after))
+        state = after
+    return steps
 
 
-def announce_status(publisher: Publisher, before: State, after: State) -> None:
-    """Publish a new status, if it is one."""
-    if after.status != before.status:
-        run = after.run or before.run
-        publisher.publish(StatusChanged, run.id if run is not None else "", status=after.status, detail=after.error)
+def announce(publisher: Publisher, steps: Sequence[Step]) -> None:
+    """Publish what the events of one commit mean to those who watch, in order.
+
+    The status comes before the end of the run that led to it. Between a run and the one that takes over the messages
+    which waited for its end there is no idle moment, and none is announced (AR-24.3).
+    """
+    told = steps[0].before.status
+    for step, following in zip(steps, (*steps[1:], None), strict=True):
+        match step.event:
+            case journal.RunStarted():
+                told = _status(publisher, told, step)
+            case journal.RunFinished():
+                if step.event.outcome in ("failed", "cancelled"):
+                    publisher.discard(step.event.run_id, step.event.detail or step.event.outcome)
+                if following is None or not _takes_over(following.event):
+                    told = _status(publisher, told, step)
+                _end(publisher, step.event, step.before)
+            case _:
+                tell = _ANNOUNCEMENTS.get(type(step.event))
+                if tell is not None:
+                    tell(publisher, _run_id(step), step.event, step)
+        if step.after.todos is not step.before.todos and step.after.todos != step.before.todos:
+            publisher.publish(TodosChanged, _run_id(step), todos=step.after.todos)
+    _status(publisher, told, steps[-1])
 
 
-def announce_end(publisher: Publisher, event: journal.RunFinished, before: State) -> None:
-    """Publish the end of a run, after the status that it led to."""
-    publisher.publish(
-        RunFinished, event.run_id, outcome=event.outcome, text=final_text(before), reason=event.detail
-    )
+def _takes_over(event: journal.JournalEvent) -> bool:
+    return isinstance(event, journal.RunStarted) and event.trigger == "queue"
 
 
-def final_text(state: State) -> str:
-    """Return the text of the model's last answer in this turn; empty if there is none."""
-    last = state.messages[-1] if state.messages else None
-    return last.text if isinstance(last, AssistantMessage) else ""
+def _run_id(step: Step) -> str:
+    run = step.after.run or step.before.run
+    return run.id if run is not None else ""
 
 
-def _message(publisher: Publisher, run_id: str, event: journal.MessageAdded, _: State) -> None:
+def _status(publisher: Publisher, told: StatusName, step: Step) -> StatusName:
+    status = step.after.status
+    if status != told:
+        publisher.publish(StatusChanged, _run_id(step), status=status, detail=step.after.error)
+    return status
+
+
+def _end(publisher: Publisher, event: journal.RunFinished, before: State) -> None:
+    publisher.publish(RunFinished, event.run_id, outcome=event.outcome, text=final_text(before), reason=event.detail)
+
+
+def _message(publisher: Publisher, run_id: str, event: journal.MessageAdded, step: Step) -> None:
     publisher.publish(MessageCompleted, run_id, message=event.message)
 
 
-def _answered(publisher: Publisher, run_id: str, event: journal.ModelAnswered, after: State) -> None:
+def _answered(publisher: Publisher, run_id: str, event: journal.ModelAnswered, step: Step) -> None:
     publisher.publish(MessageCompleted, run_id, message=event.message)
-    publisher.publish(UsageCounted, run_id, usage=event.message.usage, total=after.usage)
+    publisher.publish(UsageCounted, run_id, usage=event.message.usage, total=step.after.usage)
 
 
-def _started(publisher: Publisher, run_id: str, event: journal.ToolStarted, after: State) -> None:
-    pending = next((each for each in after.pending if each.call.id == event.call_id), None)
+def _started(publisher: Publisher, run_id: str, event: journal.ToolStarted, step: Step) -> None:
+    pending = next((each for each in step.after.pending if each.call.id == event.call_id), None)
     if pending is not None:
         publisher.publish(ToolStarted, run_id, call=pending.call, attempt=pending.attempt)
 
 
-def _finished(publisher: Publisher, run_id: str, event: journal.ToolFinished, _: State) -> None:
+def _finished(publisher: Publisher, run_id: str, event: journal.ToolFinished, step: Step) -> None:
     publisher.publish(ToolFinished, run_id, result=event.result)
     _operations(publisher, run_id, event.operations)
 
 
-def _applied(publisher: Publisher, run_id: str, event: journal.OperationsApplied, _: State) -> None:
+def _applied(publisher: Publisher, run_id: str, event: journal.OperationsApplied, step: Step) -> None:
     _operations(publisher, run_id, event.operations)
 
 
 def _operations(publisher: Publisher, run_id: str, operations: tuple[Operation, ...]) -> None:
     for operation in operations:
-        if isinstance(operation, PatchMetadata):
-            publisher.publish(MetadataChanged, run_id, values=operation.values, removed=operation.remove)
+        match operation:
+            case PatchMetadata(values, removed):
+                publisher.publish(MetadataChanged, run_id, values=values, removed=removed)
+            case AddMessage(ToolResult() as result):
+                publisher.publish(ToolFinished, run_id, result=result)
+            case AddMessage(message):
+                publisher.publish(MessageCompleted, run_id, message=message)
+            case _:
+                pass  # to-dos are compared as a whole
 
 
-def _unqueued(publisher: Publisher, run_id: str, event: journal.MessageUnqueued, after: State) -> None:
-    if event.fate == "delivered" and after.messages:
-        publisher.publish(MessageCompleted, run_id, message=after.messages[-1])
+def _replaced(publisher: Publisher, run_id: str, event: journal.MessagesReplaced, step: Step) -> None:
+    for message in event.inserted:
+        publisher.publish(MessageCompleted, run_id, message=message)
 
 
-def _raised(publisher: Publisher, run_id: str, event: journal.InterruptRaised, _: State) -> None:
+def _unqueued(publisher: Publisher, run_id: str, event: journal.MessageUnqueued, step: Step) -> None:
+    if event.fate == "delivered" and step.after.messages is not step.before.messages:
+        publisher.publish(MessageCompleted, run_id, message=step.after.messages[-1])
+
+
+def _raised(publisher: Publisher, run_id: str, event: journal.InterruptRaised, step: Step) -> None:
     publisher.publish(InterruptRaised, run_id, interrupt=event.interrupt)
 
 
-def _decided(publisher: Publisher, run_id: str, event: journal.InterruptDecided, _: State) -> None:
+def _decided(publisher: Publisher, run_id: str, event: journal.InterruptDecided, step: Step) -> None:
     decision = event.decision
     publisher.publish(
         InterruptDecided,
@@ -110,13 +159,16 @@ def _decided(publisher: Publisher, run_id: str, event: journal.InterruptDecided,
     )
 
 
-def _closed(publisher: Publisher, run_id: str, event: journal.InterruptClosed, _: State) -> None:
+def _closed(publisher: Publisher, run_id: str, event: journal.InterruptClosed, step: Step) -> None:
     publisher.publish(InterruptClosed, run_id, interrupt_id=event.id, outcome=event.outcome)
 
+
+Announcement: TypeAlias = Callable[[Publisher, str, Any, Step], None]
 
 _ANNOUNCEMENTS: Mapping[type, Announcement] = {
     journal.MessageAdded: _message,
     journal.MessageUnqueued: _unqueued,
+    journal.MessagesReplaced: _replaced,
     journal.ModelAnswered: _answered,
     journal.ToolStarted: _started,
     journal.ToolFinished: _finished,

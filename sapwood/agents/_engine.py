@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import attrs
 import trio
 
 from sapwood.agents._agent import Agent
+from sapwood.agents._changes import Draft, change_events
 from sapwood.agents._log import Log
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._tool_phase import ToolPhase
+from sapwood.agents._turn import final_answer, last_answer, untouched_calls
 from sapwood.conversation import (
-    AddMessage,
     AssistantMessage,
-    PatchMetadata,
-    SetTodos,
+    Interrupt,
     State,
     TextDiscarded,
     TextStreamed,
     ToolCall,
     ToolCallSeen,
-    ToolResult,
     distinct_calls,
     evolve,
     journal,
-    unanswered_calls,
 )
-from sapwood.errors import InvalidOption, ModelError
-from sapwood.middleware import Change, MiddlewareContext, ReplaceMessages, Suspend
-from sapwood.models import (
-    ModelAnswer,
-    ModelRequest,
-    StreamRestarted,
-    TextDelta,
-    ToolCallStarted,
-    retrying,
-)
+from sapwood.errors import InvalidOption, ModelError, ModelProtocolError
+from sapwood.middleware import MiddlewareContext, Suspend
+from sapwood.models import ModelAnswer, ModelRequest, StreamRestarted, TextDelta, ToolCallStarted, retrying
 from sapwood.tools import Toolbox
 
 
@@ -45,12 +36,14 @@ class Outcome:
     """How the engine left a run.
 
     Attributes:
-        outcome: `completed`, `failed` or `interrupted`.
-        detail: Why, if it failed.
+        outcome: `completed`, `failed` or `interrupted`; `cancelled` if somebody else ended it.
+        detail: Why, if it did not complete as it should.
+        events: Last changes, to be journaled together with the end of the run.
     """
 
     outcome: journal.RunOutcome
     detail: str = ""
+    events: tuple[journal.JournalEvent, ...] = ()
 
 
 class RunEngine:
@@ -59,6 +52,9 @@ class RunEngine:
     One step: decisions that people made are acted on; journaled tool calls are carried out; else the model is
     called, between the hooks of the middleware. After a crash the same function goes on: what is journaled is not
     done again, and what was started but not finished is dealt with as each tool says.
+
+    What the hooks around one model call change is journaled together with what follows from it, so that after a
+    crash either nothing of it has happened or all of it.
 
     Runs in a task of the agent's server, which stays answerable meanwhile.
     """
@@ -77,7 +73,6 @@ class RunEngine:
         self._publisher = publisher
         self._context = context
         self._tools = ToolPhase(agent, toolbox, log, context)
-        self._hooks_done_for = ""
 
     @property
     def _state(self) -> State:
@@ -92,11 +87,14 @@ class RunEngine:
 
         Raises:
             StaleEpoch, StoreUnavailable: if the journal cannot be written; nothing unjournaled was done.
+            CodecError: if something that a model or a middleware made cannot be stored.
             Exception: what a middleware raised.
         """
         result: list[Outcome] = []
 
         async def inner() -> None:
+            if result:
+                raise InvalidOption("around_run: expected call_next() to be awaited once; it was awaited again")
             result.append(await self._until_done())
 
         await self._agent.stack.around_run(inner, self._context())()
@@ -120,46 +118,62 @@ class RunEngine:
             return None
         if waiting:
             return Outcome("interrupted")
-        answer, open_calls = self._latest_answer()
-        if answer is not None and (open_calls or not answer.tool_calls):
-            if self._hooks_done_for != answer.id:
-                return await self._after_model(answer)
-            if not open_calls:
-                return self._final(answer)
-            await self._log.commit(*self._tools.intents(open_calls))
-            return None
-        return await self._call_model()
+        if untouched_calls(state) or final_answer(state) is not None:
+            return await self._after_model()
+        outcome = await self._before_model()
+        if outcome is None:
+            await self._call_model()
+        return outcome
 
-    def _latest_answer(self) -> tuple[AssistantMessage | None, tuple[ToolCall, ...]]:
-        """Return the answer that the conversation ends with, and those of its calls that nothing was done about."""
-        state = self._state
-        index = len(state.messages) - 1
-        while index >= 0 and isinstance(state.messages[index], ToolResult):
-            index -= 1
-        answer = state.messages[index] if index >= 0 else None
-        if not isinstance(answer, AssistantMessage):
-            return None, ()
-        known = {each.call.id for each in state.pending} | {each.id for each in state.interrupts}
-        return answer, tuple(call for call in unanswered_calls(state.messages[index:]) if call.id not in known)
+    # --- the hooks around a model call --------------------------------------------------------------
 
-    def _final(self, last: AssistantMessage) -> Outcome:
-        if last.stop_reason == "refused":
-            return Outcome("failed", "the model refused to answer")
-        return Outcome("completed", "" if last.stop_reason == "end" else last.stop_reason)
-
-    # --- the model and its hooks ------------------------------------------------------------------
-
-    async def _call_model(self) -> Outcome | None:
+    async def _before_model(self) -> Outcome | None:
+        """Run the hooks and note that the model is called; the outcome, if it is not."""
         run = self._state.run
         limit = self._agent.limits.model_calls
         if run is not None and run.model_calls >= limit:
             return Outcome("failed", f"the run used up its limit of {limit} model calls")
+        draft = Draft(self._state)
         for layer in self._agent.stack.before_model:
-            result = await layer.before_model(self._state, self._context())
+            result = await layer.before_model(draft.state, self._seeing(draft))
             if isinstance(result, Suspend):
-                await self._log.commit(*(journal.InterruptRaised(interrupt) for interrupt in result.interrupts))
-                return None
-            await self._log.commit(*change_events(layer.name, result or ()))
+                await self._log.commit(*draft.events, *map(journal.InterruptRaised, result.interrupts))
+                return Outcome("interrupted")
+            draft.add(change_events(layer.name, result or (), self._context().environment.new_id))
+        await self._log.commit(*draft.events, journal.ModelCallStarted(self._run_id, self._agent.model.name))
+        return None
+
+    async def _after_model(self) -> Outcome | None:
+        """Run the hooks, then say what is to be done about the calls of the answer, or that the run is done."""
+        draft = Draft(self._state)
+        interrupts: list[Interrupt] = []
+        for layer in self._agent.stack.after_model:
+            result = await layer.after_model(draft.state, self._seeing(draft))
+            if isinstance(result, Suspend):
+                interrupts += self._still_needed(result)
+            else:
+                draft.add(change_events(layer.name, result or (), self._context().environment.new_id))
+        answer = final_answer(draft.state)
+        if answer is not None and not interrupts:
+            return _completed(answer, tuple(draft.events))
+        free = _free(untouched_calls(draft.state), interrupts)
+        raised = map(journal.InterruptRaised, interrupts)
+        await self._log.commit(*draft.events, *self._tools.intents(free), *raised)
+        return None
+
+    def _seeing(self, draft: Draft) -> MiddlewareContext:
+        return attrs.evolve(self._context(), read_state=lambda: draft.state)
+
+    def _still_needed(self, suspend: Suspend) -> list[Interrupt]:
+        """Return the interrupts of a layer without those about calls that something has been done about."""
+        answer = last_answer(self._state)
+        touched = {call.id for call in answer.tool_calls} if answer is not None else set[str]()
+        touched -= {call.id for call in untouched_calls(self._state)}
+        return [interrupt for interrupt in suspend.interrupts if interrupt.id not in touched]
+
+    # --- the model ----------------------------------------------------------------------------------
+
+    async def _call_model(self) -> None:
         context = self._context()
         request = ModelRequest(
             system=self._agent.stack.system_prompt(self._agent.prompt, context),
@@ -168,16 +182,16 @@ class RunEngine:
             max_tokens=self._agent.limits.output_tokens,
             temperature=self._agent.temperature,
         )
-        await self._log.commit(journal.ModelCallStarted(self._run_id, self._agent.model.name))
         call = self._agent.stack.around_model_call(self._stream, context)
         answer = distinct_calls(evolve(await call(request), id=context.environment.new_id("msg_")))
         await self._log.commit(journal.ModelAnswered(self._run_id, answer))
-        return None
 
     async def _stream(self, request: ModelRequest) -> AssistantMessage:
         agent = self._agent
         environment = self._context().environment
         publish, run_id = self._publisher.publish, self._run_id
+        # A middleware may call again, and a former process may have died in the middle of a sentence.
+        self._publisher.discard(run_id, "the model is called again")
         async with retrying(agent.model, request, environment=environment, policy=agent.retry) as events:
             async for event in events:
                 match event:
@@ -191,40 +205,21 @@ class RunEngine:
                         return message
                     case _:
                         await trio.lowlevel.checkpoint_if_cancelled()
-        raise InvalidOption(f"model {agent.model.name}: expected an answer at the end of its stream; got none")
-
-    async def _after_model(self, answer: AssistantMessage) -> Outcome | None:
-        for layer in self._agent.stack.after_model:
-            result = await layer.after_model(self._state, self._context())
-            if isinstance(result, Suspend):
-                # Calls that nobody has to approve do not wait for those that somebody has to (C23).
-                gated = {interrupt.id for interrupt in result.interrupts}
-                free = tuple(call for call in self._latest_answer()[1] if call.id not in gated)
-                raised = (journal.InterruptRaised(interrupt) for interrupt in result.interrupts)
-                await self._log.commit(*self._tools.intents(free), *raised)
-                return None
-            await self._log.commit(*change_events(layer.name, result or ()))
-        self._hooks_done_for = answer.id
-        return None
+        raise ModelProtocolError(agent.model.name, "the stream ended without an answer")
 
 
-def change_events(source: str, changes: Sequence[Change]) -> list[journal.JournalEvent]:
-    """Turn what a middleware wants changed into journal events.
+def _free(calls: tuple[ToolCall, ...], interrupts: list[Interrupt]) -> tuple[ToolCall, ...]:
+    """Return the calls that may begin although people are asked about others (C23).
 
-    Raises:
-        InvalidOption: if it is none of the changes there are.
+    An interrupt that is about none of the calls holds back the run as a whole, so nothing begins.
     """
-    events: list[journal.JournalEvent] = []
-    for change in changes:
-        match change:
-            case ReplaceMessages(removed, inserted, before):
-                events.append(journal.MessagesReplaced(removed, inserted, before, source))
-            case AddMessage() | SetTodos() | PatchMetadata():
-                events.append(journal.OperationsApplied((change,), source))
-            case _:
-                raise InvalidOption(
-                    f"middleware {source}: expected AddMessage, SetTodos, PatchMetadata or ReplaceMessages; got {change!r}"
-                )
-    return events
+    gated = {interrupt.id for interrupt in interrupts}
+    if gated - {call.id for call in calls}:
+        return ()
+    return tuple(call for call in calls if call.id not in gated)
 
 
+def _completed(answer: AssistantMessage, events: tuple[journal.JournalEvent, ...]) -> Outcome:
+    if answer.stop_reason == "refused":
+        return Outcome("failed", "the model refused to answer", events)
+    return Outcome("completed", "" if answer.stop_reason == "end" else answer.stop_reason, events)

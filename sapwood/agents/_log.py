@@ -6,15 +6,17 @@ from typing import Final
 
 import trio
 
-from sapwood.actors import Environment
-from sapwood.agents._announce import announce, announce_end, announce_status
+from sapwood.agents._announce import announce, steps_of
 from sapwood.agents._publisher import Publisher
 from sapwood.conversation import State, journal
-from sapwood.errors import CodecError, StoreUnavailable
+from sapwood.errors import CodecError, PersistenceError, StaleEpoch, StoreUnavailable
 from sapwood.persistence import Claim, JournalStore, SnapshotPolicy
 
 COMMIT_WITHIN: Final = 60.0
 """Seconds that one commit may take before the store counts as gone."""
+
+MESSAGES_PER_EVENT: Final = 4
+"""How many messages a snapshot may write for each event since the last one, so that a long history costs no more."""
 
 
 class Log:
@@ -28,32 +30,29 @@ class Log:
         state: The conversation; always the fold of what is durable.
         seq: Sequence number of the last event.
         epoch: The fencing token of this owner.
+        broken: Why nothing can be written any more; None while it can.
+        snapshot_problem: Why the last snapshot could not be saved; empty if it could.
     """
 
-    def __init__(
-        self,
-        store: JournalStore,
-        claim: Claim,
-        environment: Environment,
-        publisher: Publisher,
-        policy: SnapshotPolicy,
-    ) -> None:
+    def __init__(self, store: JournalStore, claim: Claim, publisher: Publisher, policy: SnapshotPolicy) -> None:
         state = claim.snapshot if isinstance(claim.snapshot, State) else State()
         self.state = journal.fold(state, (entry.event for entry in claim.tail))
         self.seq = claim.seq
         self.epoch = claim.epoch
         self.agent_id = claim.agent_id
+        self.broken: Exception | None = None
+        self.snapshot_problem = ""
         self._store = store
-        self._environment = environment
         self._publisher = publisher
         self._policy = policy
         self._snapshot_seq = claim.snapshot_seq
         self._lock = trio.Lock()
-        self._broken: Exception | None = None
         publisher.state = self.state
 
     async def commit(self, *events: journal.JournalEvent) -> None:
         """Write events, all or none, and let them take effect in order.
+
+        A cancelled caller writes nothing, or gets to the end.
 
         Raises:
             StaleEpoch: if another server has claimed the conversation; this one must stop.
@@ -64,20 +63,14 @@ class Log:
             await trio.lowlevel.checkpoint()
             return
         async with self._lock:
-            if self._broken is not None:
-                raise self._broken
+            if self.broken is not None:
+                raise self.broken
+            steps = steps_of(self.state, events)
             await self._append(events)
-            before = self.state
-            for event in events:
-                old = self.state
-                self.state = self._publisher.state = journal.apply(old, event)
-                announce(self._publisher, event, old, self.state)
-            announce_status(self._publisher, before, self.state)
-            for event in events:
-                if isinstance(event, journal.RunFinished):
-                    announce_end(self._publisher, event, before)
-            if self._policy.is_due(seq=self.seq, snapshot_seq=self._snapshot_seq):
-                await self.snapshot()
+            self.state = self._publisher.state = steps[-1].after
+            announce(self._publisher, steps)
+            if self._wants_snapshot():
+                await self._snapshot()
 
     async def _append(self, events: tuple[journal.JournalEvent, ...]) -> None:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_WITHIN):
@@ -88,22 +81,42 @@ class Log:
             except CodecError:
                 raise
             except Exception as error:
-                self._broken = error
+                self.broken = error
                 raise
             return
-        self._broken = StoreUnavailable("journal", f"did not answer within {COMMIT_WITHIN:g} s")
-        raise self._broken
+        self.broken = StoreUnavailable("journal", f"did not answer within {COMMIT_WITHIN:g} s")
+        raise self.broken
 
-    async def snapshot(self) -> None:
-        """Save the state and drop the events that no kept snapshot needs; a failure is no harm and is tried later."""
+    def _wants_snapshot(self) -> bool:
+        due = self._policy.is_due(seq=self.seq, snapshot_seq=self._snapshot_seq)
+        return due and MESSAGES_PER_EVENT * (self.seq - self._snapshot_seq) >= len(self.state.messages)
+
+    async def _snapshot(self) -> None:
+        """Save the state and drop the events that no kept snapshot needs.
+
+        What was committed stays so if this fails: the journal holds it all, and after as many events again another
+        attempt is made.
+        """
+        self._snapshot_seq = self.seq
+        self.snapshot_problem = f"the store did not answer within {COMMIT_WITHIN:g} s"
         with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_WITHIN):
-            await self._store.save_snapshot(self.agent_id, epoch=self.epoch, seq=self.seq, state=self.state)
-            self._snapshot_seq = self.seq
-            await self._store.compact(self.agent_id, epoch=self.epoch)
+            try:
+                await self._store.save_snapshot(self.agent_id, epoch=self.epoch, seq=self.seq, state=self.state)
+                await self._store.compact(self.agent_id, epoch=self.epoch)
+            except PersistenceError as error:
+                self.snapshot_problem = str(error)
+                if isinstance(error, StaleEpoch):
+                    self.broken = error
+            else:
+                self.snapshot_problem = ""
 
     async def release(self) -> None:
-        """Note in the store that this owner has stopped cleanly."""
+        """Note in the store that this owner has stopped cleanly.
+
+        Raises:
+            PersistenceError: if that cannot be noted; nothing is lost.
+        """
         with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_WITHIN):
             async with self._lock:
-                if self._broken is None:
+                if self.broken is None:
                     await self._store.release(self.agent_id, epoch=self.epoch)

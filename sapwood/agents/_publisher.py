@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, Self, TypeVar
 
 import trio
 
 from sapwood.actors import Environment
-from sapwood.conversation import LOSS, Gap, State, StreamEvent
+from sapwood.conversation import (
+    LOSS,
+    AgentShutdown,
+    AssistantMessage,
+    Gap,
+    MessageCompleted,
+    State,
+    StatusChanged,
+    StreamEvent,
+    TextDiscarded,
+    TextStreamed,
+)
 from sapwood.errors import SubscriptionLagged
 
 E = TypeVar("E", bound=StreamEvent)
@@ -28,14 +40,25 @@ class Publisher:
     Attributes:
         state: The conversation as its server last journaled it; None before the first server has loaded it.
         up: Whether the agent's tree runs, so that more events can be expected.
+        serving: Whether a server has started and not ended.
+
+    Args:
+        agent_id: The agent.
+        environment: Door to the wall clock.
+        on_idle: Called when nobody needs this publisher any more: the tree has ended and the last reader has left.
     """
 
-    def __init__(self, agent_id: str, environment: Environment) -> None:
+    def __init__(
+        self, agent_id: str, environment: Environment, on_idle: Callable[[Publisher], None] = lambda _: None
+    ) -> None:
         self.agent_id = agent_id
         self.state: State | None = None
         self.up = False
+        self.serving = False
         self._environment = environment
+        self._on_idle = on_idle
         self._seq = 0
+        self._half_said = False
         self._kept: deque[StreamEvent] = deque(maxlen=KEPT)
         self._readers: dict[Subscription, None] = {}
 
@@ -49,33 +72,83 @@ class Publisher:
         """Number of subscriptions."""
         return len(self._readers)
 
+    # --- for the server ---------------------------------------------------------------------------
+
+    def begin(self, epoch: int) -> None:
+        """Note that a server starts with this epoch, and announce its status (S4-069).
+
+        A publisher that has not published yet begins to count where no former process can have come with its epochs,
+        so that a reader who comes back with an old number is told of a gap, and never waits for numbers to catch up.
+        """
+        assert self.state is not None
+        if self._seq == 0 and epoch > 1:
+            self._seq = (epoch - 1) << 32
+            for reader in tuple(self._readers):
+                reader.jumped(self._seq)
+        self.serving = True
+        self.publish(StatusChanged, self._run_id, status=self.state.status, detail=self.state.error)
+
     def publish(self, kind: type[E], run_id: str, **fields: Any) -> E:
         """Make an event of a kind and hand it to all readers, in order."""
         self._seq += 1
         event = kind(agent_id=self.agent_id, run_id=run_id, seq=self._seq, at=self._environment.wall(), **fields)
         self._kept.append(event)
+        if kind is TextStreamed:
+            self._half_said = True
+        elif kind is TextDiscarded or (kind is MessageCompleted and isinstance(fields["message"], AssistantMessage)):
+            self._half_said = False
         for reader in tuple(self._readers):
             reader.offer(event)
         return event
+
+    def discard(self, run_id: str, reason: str) -> None:
+        """Declare streamed text void of which the whole will not follow, if there is such a one."""
+        if self._half_said:
+            self.publish(TextDiscarded, run_id, reason=reason)
+
+    def shut_down(self, reason: str) -> None:
+        """Announce that the server has ended, once for each start, however it ended (S4-062, AR-22.27)."""
+        if not self.serving:
+            return
+        self.serving = False
+        state = self.state
+        assert state is not None
+        self.discard(self._run_id, reason)
+        self.publish(
+            AgentShutdown,
+            self._run_id,
+            reason=reason,
+            status=state.status,
+            open_interrupts=tuple(each.id for each in state.undecided),
+            queued=len(state.queue),
+        )
 
     def ended(self) -> None:
         """Note that the agent's tree has ended: no more events until it is started again."""
         self.up = False
         for reader in tuple(self._readers):
             reader.wake()
+        self._rest()
 
-    def subscribe(self, after: int | None = None) -> Subscription:
+    @property
+    def _run_id(self) -> str:
+        return self.state.run.id if self.state is not None and self.state.run is not None else ""
+
+    # --- for readers ------------------------------------------------------------------------------
+
+    def subscribe(self, after: int | None = None, *, snapshot: bool = False) -> Subscription:
         """Join; events reach the subscription from now on.
 
         Args:
             after: Replay kept events with higher numbers first; a `Gap` stands for those that are no longer kept.
                 None replays nothing.
+            snapshot: Begin with the present status, under the number of the last event (S4-069, AR-24.35).
         """
-        subscription = Subscription(self)
-        if after is not None:
-            oldest = self._kept[0].seq if self._kept else self._seq + 1
-            if after + 1 < oldest:
-                subscription.missed(after + 1, oldest - 1)
+        subscription = Subscription(self, after)
+        if snapshot and self.serving and self.state is not None:
+            subscription.offer(self._status(self.state))
+        if after is not None and self._kept:
+            subscription.jumped(self._kept[0].seq - 1)
             for event in self._kept:
                 if event.seq > after:
                     subscription.offer(event)
@@ -85,12 +158,27 @@ class Publisher:
     def leave(self, subscription: Subscription) -> None:
         """Forget a reader."""
         self._readers.pop(subscription, None)
+        self._rest()
 
     def gap(self, first: int, last: int) -> Gap:
         """Make the event that stands for missing ones."""
         return Gap(
             agent_id=self.agent_id, run_id="", seq=last, at=self._environment.wall(), from_seq=first, to_seq=last
         )
+
+    def _status(self, state: State) -> StatusChanged:
+        return StatusChanged(
+            agent_id=self.agent_id,
+            run_id=self._run_id,
+            seq=self._seq,
+            at=self._environment.wall(),
+            status=state.status,
+            detail=state.error,
+        )
+
+    def _rest(self) -> None:
+        if not self.up and not self._readers:
+            self._on_idle(self)
 
 
 class Subscription:
@@ -100,14 +188,15 @@ class Subscription:
     was started again. For one task at a time.
     """
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: Publisher, after: int | None = None) -> None:
         self._publisher = publisher
+        self._after = after
         self._waiting: deque[StreamEvent] = deque()
         self._missed: tuple[int, int] | None = None
         self._arrived = trio.Event()
         self._lagged = False
 
-    def __enter__(self) -> Subscription:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,6 +228,11 @@ class Subscription:
             self._flush_gap()
         self._missed = (first, last)
         self.wake()
+
+    def jumped(self, seq: int) -> None:
+        """Note that the next event has a number above this one; a reader that resumes is told what it missed."""
+        if self._after is not None and self._after < seq:
+            self.missed(self._after + 1, seq)
 
     def _flush_gap(self) -> None:
         if self._missed is not None:

@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 
 from sapwood.actors import Priority, Request, message
-from sapwood.conversation import Decision, DecisionOutcome, State, StatusName
+from sapwood.conversation import AssistantMessage, Decision, DecisionOutcome, State, StatusName
+from sapwood.conversation.journal import RunOutcome
 
 
 @attrs.frozen
@@ -16,13 +17,39 @@ class Receipt:
 
     Attributes:
         message_id: Its id.
-        run_id: The run that it started; empty if it waits for the present one to end.
+        run_id: The run that it started; empty if it waits for the present one to end, or if that run is over.
         queued: Whether it waits.
+        outcome: How its run ended, if it was sent again after that; else None.
+        text: The answer that ended its run, if it was sent again after that.
     """
 
     message_id: str
     run_id: str
     queued: bool
+    outcome: RunOutcome | None = None
+    text: str = ""
+
+
+def receipt_of(state: State, message_id: str) -> Receipt | None:
+    """Return the receipt of a message that was taken before, as it is now; None if it never was.
+
+    A run does not name its messages, so what a message led to is read off the conversation: the first answer without
+    tool calls after it, else the run that is open now.
+    """
+    if any(item.message.id == message_id for item in state.queue):
+        return Receipt(message_id, "", queued=True)
+    place = next((index for index, each in enumerate(state.messages) if each.id == message_id), None)
+    if place is None:
+        return None
+    for each in state.messages[place:]:
+        if isinstance(each, AssistantMessage) and not each.tool_calls and each is not state.messages[-1]:
+            return Receipt(message_id, "", queued=False, outcome="completed", text=each.text)
+    if state.run is not None:
+        return Receipt(message_id, state.run.id, queued=False)
+    last = state.messages[-1]
+    if isinstance(last, AssistantMessage) and not last.tool_calls:
+        return Receipt(message_id, "", queued=False, outcome="completed", text=last.text)
+    return Receipt(message_id, "", queued=False, outcome="failed" if state.error else "cancelled")
 
 
 @attrs.frozen
@@ -40,6 +67,8 @@ class SessionStatus:
         open_interrupts: Ids of what people have to decide.
         epoch: Fencing token of the present server.
         seq: Last sequence number of its journal.
+        snapshot_problem: Why the last snapshot could not be saved; empty if it could. Nothing is lost, but restarts
+            take longer.
     """
 
     agent_id: str
@@ -52,6 +81,7 @@ class SessionStatus:
     open_interrupts: tuple[str, ...]
     epoch: int
     seq: int
+    snapshot_problem: str = ""
 
 
 @message("agent.send")

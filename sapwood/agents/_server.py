@@ -8,21 +8,10 @@ from typing import Any
 import attrs
 import trio
 
-from sapwood.actors import (
-    Actor,
-    Continue,
-    Crashed,
-    Environment,
-    ExitReason,
-    Failure,
-    Killed,
-    Shutdown,
-    TaskDone,
-    TaskRef,
-    handle,
-)
+from sapwood.actors import Actor, Continue, Crashed, ExitReason, Failure, Killed, Shutdown, TaskDone, TaskRef, handle
 from sapwood.agents._agent import Agent
-from sapwood.agents._engine import Outcome, RunEngine, change_events
+from sapwood.agents._changes import change_events
+from sapwood.agents._engine import Outcome, RunEngine
 from sapwood.agents._log import Log
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._requests import (
@@ -34,22 +23,24 @@ from sapwood.agents._requests import (
     Receipt,
     SendMessage,
     SessionStatus,
+    receipt_of,
 )
-from sapwood.agents._tool_phase import error_result
+from sapwood.agents._turn import settle
 from sapwood.conversation import (
     Accepted,
+    Decision,
     DecisionOutcome,
+    Invalid,
     QueuedMessage,
+    RunTrigger,
     State,
-    StatusChanged,
-    ToolCall,
     UserMessage,
-    evolve,
+    edited_call,
     journal,
 )
-from sapwood.errors import InvalidOption, PersistenceError, StaleEpoch
+from sapwood.errors import CodecError, InvalidOption, PersistenceError, StaleEpoch
 from sapwood.files import FileService
-from sapwood.middleware import MiddlewareContext
+from sapwood.middleware import MiddlewareContext, overrides
 from sapwood.persistence import JournalStore, SnapshotPolicy
 from sapwood.tools import Toolbox
 
@@ -84,9 +75,11 @@ class AgentServer(Actor):
     def __init__(self, agent: Agent, agent_id: str, publisher: Publisher, services: Services) -> None:
         self.agent = agent
         self.agent_id = agent_id
+        publisher.up = True
         self._publisher = publisher
         self._services = services
         self._local: dict[str, Any] = {}
+        self._toolbox = Toolbox(agent.tools)
         self._run_task: TaskRef | None = None
         self._run_ended = trio.Event()
         self._cancelled: str | None = None
@@ -101,26 +94,33 @@ class AgentServer(Actor):
     async def on_start(self) -> Continue:
         store = self._services.journal()
         claim = await store.claim(self.agent_id, owner=self._services.owner)
-        self._log = Log(store, claim, self.environment, self._publisher, self._services.snapshots)
+        self._log = Log(store, claim, self._publisher, self._services.snapshots)
         if claim.fresh:
-            await self._log.commit(journal.ConversationCreated(self.agent.name, self.agent.definition))
-        toolbox = Toolbox(self.agent.tools).with_tools(self.agent.stack.tools(self._context()))
-        self._engine = RunEngine(self.agent, toolbox, self._log, self._publisher, self._context)
-        for layer in self.agent.stack:
+            created = journal.ConversationCreated(self.agent.name, self.agent.definition, self.environment.wall())
+            await self._log.commit(created)
+        self._toolbox = self._toolbox.with_tools(self.agent.stack.tools(self._context()))
+        self._engine = RunEngine(self.agent, self._toolbox, self._log, self._publisher, self._context)
+        for layer in self.agent.stack.starting:
             changes = await layer.on_server_start(self._context())
-            await self._log.commit(*change_events(layer.name, changes or ()))
-        self._publisher.up = True
-        state = self._log.state
-        self._publisher.publish(StatusChanged, self._run_id, status=state.status, detail=state.error)
+            await self._log.commit(*change_events(layer.name, changes or (), self.environment.new_id))
+        self._publisher.begin(self._log.epoch)
         return Continue()
 
     async def on_continue(self, token: Any) -> None:
-        """Take up an open run, or deliver what was queued, after the starter was told that the server runs."""
+        """Take up an open run, or deliver what was queued, after the starter was told that the server runs.
+
+        What a failed run left in the queue waits for the next message of a person (AR-24.5).
+        """
         state = self._log.state
-        if state.run is not None and (state.run.phase == "running" or not state.undecided):
-            await self._begin(journal.RunStarted(state.run.id, "restart", self.environment.wall()))
-        elif state.run is None and state.queue:
-            await self._begin(*self._next_run())
+        try:
+            if state.run is not None:
+                ready = state.run.phase == "running" or (state.run.phase == "interrupted" and not state.undecided)
+                if ready:
+                    await self._begin(journal.RunStarted(state.run.id, "restart", self.environment.wall()))
+            elif state.queue and not state.error:
+                await self._begin(self._next_run("queue"), *self._deliveries())
+        except PersistenceError as error:
+            self._lost(error)
 
     async def on_stop(self, reason: ExitReason) -> None:
         """Let the run end where it is; its journal says how to go on."""
@@ -140,18 +140,20 @@ class AgentServer(Actor):
     async def send_message(self, message: SendMessage) -> Receipt | Failure:
         if not message.text.strip():
             return Failure(InvalidOption("send: expected a text that is not blank"))
-        said = UserMessage(message.text, id=message.message_id or self.environment.new_id("msg_"))
         state = self._log.state
-        if any(each.id == said.id for each in (*state.messages, *(item.message for item in state.queue))):
+        earlier = receipt_of(state, message.message_id) if message.message_id else None
+        if earlier is not None:
             # The same message, sent again because its receipt was lost.
-            return Receipt(said.id, self._run_id, queued=any(item.message.id == said.id for item in state.queue))
+            return earlier
+        said = UserMessage(message.text, id=message.message_id or self.environment.new_id("msg_"))
         try:
             if state.run is not None and state.run.phase == "running":
                 item = QueuedMessage(said.id, said, at=self.environment.wall())
                 await self._log.commit(journal.MessageQueued(item))
                 return Receipt(said.id, "", queued=True)
-            run = journal.RunStarted(self.environment.new_id("run_"), "message", self.environment.wall())
-            await self._begin(*self._withdraw(), run, journal.MessageAdded(said))
+            # Whatever waited for the end of an earlier run was said before.
+            events = [*self._deliveries(), journal.MessageAdded(said)]
+            await self._begin(*self._supersede(), self._next_run("message"), *events)
         except PersistenceError as error:
             return self._lost(error)
         return Receipt(said.id, self._run_id, queued=False)
@@ -165,9 +167,10 @@ class AgentServer(Actor):
         run = self._log.state.run
         if run is None:
             return False
+        why = message.reason or "cancelled"
+        finished = journal.RunFinished(run.id, "cancelled", why, self.environment.wall())
         try:
-            finished = journal.RunFinished(run.id, "cancelled", message.reason, self.environment.wall())
-            await self._log.commit(*self._withdraw(end_run=False), finished)
+            await self._log.commit(*settle(self._log.state, why, self.environment.new_id), finished)
         except PersistenceError as error:
             return self._lost(error)
         return True
@@ -177,6 +180,9 @@ class AgentServer(Actor):
         outcome = self._log.state.judge(message.decision, self.environment.wall())
         if not isinstance(outcome, Accepted):
             return outcome
+        problem = self._edit_problem(outcome.decision)
+        if problem is not None:
+            return problem
         try:
             await self._log.commit(journal.InterruptDecided(outcome.decision))
             run = self._log.state.run
@@ -186,14 +192,29 @@ class AgentServer(Actor):
             return self._lost(error)
         return outcome
 
+    def _edit_problem(self, decision: Decision) -> Invalid | None:
+        """Refuse an edit after which the call could not run; the question stays open (AR-22.12)."""
+        interrupt = self._log.state.interrupt(decision.interrupt_id)
+        if decision.verdict != "edit" or interrupt is None:
+            return None
+        refused = self._toolbox.check(edited_call(interrupt, decision))
+        return None if refused is None else Invalid(f"interrupt {interrupt.id!r}: {refused.result.content}")
+
     @handle
     async def notify_middleware(self, message: NotifyMiddleware) -> bool | Failure:
         layer = self.agent.stack.get(message.middleware)
         if layer is None:
             return False
+        if not overrides(layer, "handle_message"):
+            return Failure(InvalidOption(f"middleware {layer.name} takes no messages: it has no handle_message"))
         try:
             changes = await layer.handle_message(message.message, self._context())
-            await self._log.commit(*change_events(layer.name, changes or ()))
+            events = change_events(layer.name, changes or (), self.environment.new_id)
+        except Exception as error:
+            # The middleware's own trouble with a message ends nothing here; the sender is told.
+            return Failure(error)
+        try:
+            await self._log.commit(*events)
         except PersistenceError as error:
             return self._lost(error)
         return True
@@ -212,6 +233,7 @@ class AgentServer(Actor):
             open_interrupts=tuple(each.id for each in state.undecided),
             epoch=self._log.epoch,
             seq=self._log.seq,
+            snapshot_problem=self._log.snapshot_problem,
         )
 
     @handle
@@ -238,60 +260,61 @@ class AgentServer(Actor):
             return
         self._run_task = None
         try:
-            await self._finish(message)
+            await self._finish(self._outcome(message))
+        except CodecError as error:
+            # What a hook wanted to change at the end of the run; the answer itself is journaled.
+            await self._finish(Outcome("failed", f"{type(error).__name__}: {error}"))
         except PersistenceError as error:
             self._lost(error)
 
-    async def _finish(self, done: TaskDone) -> None:
+    def _outcome(self, done: TaskDone) -> Outcome:
+        if isinstance(self._log.broken, PersistenceError):
+            raise self._log.broken
         match done.reason:
             case Crashed(error):
-                if isinstance(error, PersistenceError):
-                    raise error
-                outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+                return Outcome("failed", f"{type(error).__name__}: {error}")
             case Killed():
-                outcome = Outcome("cancelled", self._cancelled or "")
+                return Outcome("cancelled", self._cancelled or "cancelled")
             case _:
-                outcome = done.value
-        run = self._log.state.run
+                outcome: Outcome = done.value
+        if outcome.outcome == "interrupted" and self._cancelled is not None:
+            # The cancel came when the run had just begun to wait, and was answered with yes.
+            return Outcome("cancelled", self._cancelled)
+        return outcome
+
+    async def _finish(self, outcome: Outcome) -> None:
+        state = self._log.state
+        run = state.run
         if run is None:
             return
-        events: list[journal.JournalEvent] = []
-        if outcome.outcome in ("failed", "cancelled"):
-            events += self._settle_calls(outcome.detail)
+        if outcome.outcome == "interrupted" and not state.undecided:
+            # The last decision came when the run had just begun to wait for it.
+            await self._begin(journal.RunStarted(run.id, "resume", self.environment.wall()))
+            return
+        events = [*outcome.events]
+        if outcome.outcome != "interrupted":
+            events += settle(state, outcome.detail or outcome.outcome, self.environment.new_id)
         events.append(journal.RunFinished(run.id, outcome.outcome, outcome.detail, self.environment.wall()))
-        if outcome.outcome == "completed" and self._log.state.queue:
+        if outcome.outcome == "completed" and state.queue:
             # The next run follows without an idle moment in between.
-            await self._begin(*events, *self._next_run())
+            await self._begin(*events, self._next_run("queue"), *self._deliveries())
         else:
             await self._log.commit(*events)
 
-    def _next_run(self) -> list[journal.JournalEvent]:
-        delivered = [journal.MessageUnqueued(item.id) for item in self._log.state.queue]
-        return [journal.RunStarted(self.environment.new_id("run_"), "queue", self.environment.wall()), *delivered]
+    def _next_run(self, trigger: RunTrigger) -> journal.RunStarted:
+        return journal.RunStarted(self.environment.new_id("run_"), trigger, self.environment.wall())
 
-    def _settle_calls(self, why: str) -> list[journal.JournalEvent]:
-        """Give every open call a result that says honestly what is known of it."""
-        events: list[journal.JournalEvent] = []
-        for pending in self._log.state.pending:
-            known = "it may have had its effect" if pending.phase == "started" else "it was not run"
-            text = f"Error: {pending.call.name} was stopped ({why or 'cancelled'}); {known}"
-            events.append(self._error_event(pending.call, text))
-        return events
+    def _deliveries(self) -> list[journal.JournalEvent]:
+        return [journal.MessageUnqueued(item.id) for item in self._log.state.queue]
 
-    def _withdraw(self, *, end_run: bool = True) -> list[journal.JournalEvent]:
-        """Close what people were asked, because somebody has said or done something else."""
-        state = self._log.state
-        events: list[journal.JournalEvent] = []
-        for interrupt in state.interrupts:
-            text = f"Error: {interrupt.call.name} was not run: nobody had decided when the conversation went on"
-            events.append(self._error_event(interrupt.call, text))
-            events.append(journal.InterruptClosed(interrupt.id, "withdrawn"))
-        if end_run and state.run is not None:
-            events.append(journal.RunFinished(state.run.id, "cancelled", "superseded", self.environment.wall()))
-        return events
-
-    def _error_event(self, call: ToolCall, text: str) -> journal.ToolFinished:
-        return journal.ToolFinished(evolve(error_result(call, text), id=self.environment.new_id("msg_")))
+    def _supersede(self) -> list[journal.JournalEvent]:
+        """End a run that waits, because somebody has said something instead of deciding (BR-25)."""
+        run = self._log.state.run
+        if run is None:
+            return []
+        why = "the conversation went on before everything was decided"
+        finished = journal.RunFinished(run.id, "cancelled", "superseded", self.environment.wall())
+        return [*settle(self._log.state, why, self.environment.new_id), finished]
 
     # --- within -----------------------------------------------------------------------------------
 
@@ -307,15 +330,19 @@ class AgentServer(Actor):
             run_id=self._run_id,
             environment=self.environment,
             files=self._services.files,
+            tools=self._toolbox,
             host=self.agent.host,
             local=self._local,
             read_state=lambda: self._log.state,
         )
 
     def _lost(self, error: PersistenceError) -> Failure:
-        """End because the journal cannot be written any more; whoever waits is told why."""
+        """End if the journal cannot be written any more; whoever waits is told why.
+
+        What cannot be stored is the sender's trouble alone: nothing was written, and the server goes on.
+        """
         if isinstance(error, StaleEpoch):
             self.stop(Shutdown("fenced"))
-        else:
+        elif not isinstance(error, CodecError):
             self.stop(Crashed.of(error))
         return Failure(error)

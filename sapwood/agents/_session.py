@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import attrs
+import trio
 
 from sapwood.actors import Environment, Ref, Request
 from sapwood.agents._publisher import Publisher, Subscription
@@ -30,7 +31,7 @@ from sapwood.conversation import (
     Verdict,
     evolve,
 )
-from sapwood.errors import ActorDown, RegistryUnavailable
+from sapwood.errors import ActorDown, RegistryUnavailable, RunFailed
 from sapwood.registry import Lookup, NotRunning, Running, Unavailable
 
 T = TypeVar("T")
@@ -76,24 +77,27 @@ class PendingApproval:
 class RunStream:
     """The events of the run that a message led to, from the message to the end of the run.
 
-    Iteration ends after `RunFinished`, or when the agent is stopped.
+    Iteration ends after `RunFinished`, or when the agent is stopped. A server that crashes and is restarted goes on
+    with the same run, and so does the iteration. A message that was sent again after its run has no events any more,
+    only the result. A message that waits in the queue of a run which fails goes on waiting, until the next message.
 
     Attributes:
         receipt: What the server said when it took the message.
         result: The end of the run, once it has been read.
     """
 
-    def __init__(self, subscription: Subscription, receipt: Receipt) -> None:
+    def __init__(self, subscription: Subscription, receipt: Receipt, result: RunFinished | None = None) -> None:
         self.receipt = receipt
-        self.result: RunFinished | None = None
+        self.result = result
         self._subscription = subscription
         self._run_id = receipt.run_id
 
-    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+    def __aiter__(self) -> RunStream:
         return self
 
     async def __anext__(self) -> StreamEvent:
         if self.result is not None:
+            await trio.lowlevel.checkpoint()
             raise StopAsyncIteration
         event = await anext(self._subscription)
         if isinstance(event, MessageCompleted) and event.message.id == self.receipt.message_id:
@@ -154,7 +158,7 @@ class Session:
         return await self._ask(GetStatus())
 
     @asynccontextmanager
-    async def send(self, text: str, *, message_id: str = "") -> AsyncIterator[RunStream]:
+    async def send(self, text: str, *, message_id: str = "") -> AsyncGenerator[RunStream]:
         """Send a message and follow the run that it leads to: `async with session.send("...") as run: async for ...`.
 
         The message is durable when the block begins. Leaving the block early leaves the run alone.
@@ -168,23 +172,47 @@ class Session:
         """
         with self._publisher().subscribe() as subscription:
             receipt = await self._ask(SendMessage(text, message_id))
-            yield RunStream(subscription, receipt)
+            yield RunStream(subscription, receipt, self._earlier_result(receipt))
+
+    def _earlier_result(self, receipt: Receipt) -> RunFinished | None:
+        if receipt.outcome is None:
+            return None
+        return RunFinished(
+            agent_id=self.agent_id,
+            run_id="",
+            seq=self._publisher().seq,
+            at=self._environment.wall(),
+            outcome=receipt.outcome,
+            text=receipt.text,
+        )
 
     async def say(self, text: str, *, message_id: str = "") -> str:
-        """Send a message, wait for the end of its run, and return the model's final text."""
+        """Send a message, wait for the end of its run, and return the model's final text.
+
+        The text is empty if the run waits for people; `approvals` says what for.
+
+        Raises:
+            RunFailed: if the run failed or was cancelled; the conversation goes on with the next message.
+            ActorDown: if the agent was stopped before the end.
+        """
         async with self.send(text, message_id=message_id) as run:
             result = await run.finish()
         if result is None:
             raise ActorDown(f"agent {self.agent_id!r}")
+        if result.outcome in ("failed", "cancelled"):
+            raise RunFailed(self.agent_id, result.outcome, result.reason)
         return result.text
 
     def events(self, after: int | None = None) -> Subscription:
         """Follow everything the agent does: `with session.events() as events: async for event in events: ...`.
 
+        Without `after`, the first event is the present status, if the agent runs (S4-069). With it, a reader that was
+        cut off goes on where it was (UP-72).
+
         Args:
-            after: Replay kept events with higher sequence numbers first.
+            after: Replay kept events with higher sequence numbers first; a `Gap` stands for those that are gone.
         """
-        return self._publisher().subscribe(after)
+        return self._publisher().subscribe(after, snapshot=after is None)
 
     async def cancel(self, reason: str = "") -> bool:
         """Cancel the open run; what was journaled stays. Say whether there was one."""
@@ -197,7 +225,12 @@ class Session:
         return await self._ask(Decide(decision))
 
     async def notify(self, middleware: str, message: Any) -> bool:
-        """Hand a message to a middleware of the running server; say whether there is one of this name (S4-011)."""
+        """Hand a message to a middleware of the running server; say whether there is one of this name (S4-011).
+
+        Raises:
+            InvalidOption: if that middleware takes no messages.
+            Exception: what it raised; nothing was changed.
+        """
         return await self._ask(NotifyMiddleware(middleware, message))
 
     async def _ask(self, request: Request[T]) -> T:

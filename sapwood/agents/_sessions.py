@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 import attrs
 
@@ -24,14 +25,16 @@ from sapwood.agents._agent import Agent
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._server import AgentServer, Services
 from sapwood.agents._session import Session
-from sapwood.conversation import AgentShutdown
 from sapwood.errors import ActorDown, ChildFailed, ChildNotFound, InvalidOption, PersistenceError, RegistryUnavailable
-from sapwood.registry import Key, Lookup, NotRunning, Registry, Running, Unavailable
+from sapwood.registry import Lookup, NotRunning, Registry, Running, Unavailable
 from sapwood.supervision import ChildSpec, DynamicSupervisor, Supervisor, child, terminate_child
 
 SERVER = "agent"
 TREE = "agent_tree"
 SUB_AGENTS = "sub_agents"
+
+ATTEMPTS: Final = 3
+"""How often a conversation whose server ends as soon as it has started is started again for one caller."""
 
 
 @attrs.frozen
@@ -79,20 +82,27 @@ class Sessions:
             StoreUnavailable: if the store cannot answer; that never counts as "nothing stored".
             RecordCorrupt, FutureVersion: if what is stored cannot be read.
             ChildFailed: if the server fails to start for another reason.
+            ActorDown: if it started and ended again, several times over.
             InvalidOption: if the id is no text, or empty.
         """
         if not isinstance(cast("object", agent_id), str) or not agent_id:
             raise InvalidOption(f"conversation id: expected a text that is not empty; got {agent_id!r}")
-        while True:
+        tree = await self._tree(agent, agent_id)
+        for _ in range(ATTEMPTS):
             match self._find(agent_id):
                 case Running():
                     return self.session(agent_id)
                 case Unavailable(reason, retry_after):
                     raise RegistryUnavailable(f"start agent {agent_id!r}", reason, retry_after)
                 case NotRunning():
-                    await self._start(agent, agent_id)
+                    # Its server is being restarted, or the tree is about to end; its turn comes after that.
+                    with suppress(ActorDown):
+                        await tree.get_state(timeout=60.0)
+                    tree = await self._tree(agent, agent_id)
+        raise ActorDown(f"agent {agent_id!r}", tree.exit_reason)
 
-    async def _start(self, agent: Agent, agent_id: str) -> None:
+    async def _tree(self, agent: Agent, agent_id: str) -> Ref:
+        """Return the tree of a conversation, starting it if the registry answers that there is none."""
         spec = self._tree_spec(agent, agent_id)
         try:
             found = await self._registry.get_or_start((TREE, agent_id), spec, under=self._home())
@@ -103,14 +113,12 @@ class Sessions:
             raise
         if isinstance(found, Unavailable):
             raise RegistryUnavailable(f"start agent {agent_id!r}", found.reason, found.retry_after)
-        if isinstance(self._find(agent_id), NotRunning):
-            # The tree is just being started by somebody else, or is about to end.
-            await found.ref.get_state(timeout=60.0) if found.ref.alive else None
+        return found.ref
 
     def _tree_spec(self, agent: Agent, agent_id: str) -> ChildSpec:
         """Return the tree of one agent: the server, and below it the supervisor of its sub-agents (S4-051)."""
         server = child(
-            partial(AgentServer, agent, agent_id, self.publisher(agent_id), self._services),
+            lambda: AgentServer(agent, agent_id, self.publisher(agent_id), self._services),
             id="server",
             key=(SERVER, agent_id),
             restart="transient",
@@ -170,34 +178,25 @@ class Sessions:
         """Return the publisher of a conversation; it outlives the servers."""
         found = self._publishers.get(agent_id)
         if found is None:
-            found = self._publishers[agent_id] = Publisher(agent_id, self._environment)
+            found = self._publishers[agent_id] = Publisher(agent_id, self._environment, self._forget)
         return found
+
+    def _forget(self, publisher: Publisher) -> None:
+        if self._publishers.get(publisher.agent_id) is publisher:
+            del self._publishers[publisher.agent_id]
 
     def _find(self, agent_id: str) -> Lookup[Ref]:
         return self._registry.lookup_nowait((SERVER, agent_id))
 
     def _watch(self, event: TelemetryEvent) -> None:
         """Tell those who follow an agent that its server has ended, however that happened (S4-062)."""
-        if not isinstance(event, Exited) or not isinstance(event.key, tuple):
-            return
-        key = cast("Key", event.key)
-        publisher = self._publishers.get(key[1]) if len(key) == 2 else None  # noqa: PLR2004  # (kind, id)
-        if publisher is None:
-            return
-        if key[0] == SERVER and publisher.up:
-            state = publisher.state
-            publisher.publish(
-                AgentShutdown,
-                state.run.id if state is not None and state.run is not None else "",
-                reason=shutdown_reason(event.reason),
-                status=state.status if state is not None else "stopped",
-                open_interrupts=tuple(each.id for each in state.undecided) if state is not None else (),
-                queued=len(state.queue) if state is not None else 0,
-            )
-        elif key[0] == TREE:
-            publisher.ended()
-            if not publisher.readers:
-                del self._publishers[publisher.agent_id]
+        match event:
+            case Exited(key=("agent", str(agent_id)), reason=reason) if agent_id in self._publishers:
+                self._publishers[agent_id].shut_down(shutdown_reason(reason))
+            case Exited(key=("agent_tree", str(agent_id))) if agent_id in self._publishers:
+                self._publishers[agent_id].ended()
+            case _:
+                pass
 
 
 def shutdown_reason(reason: ExitReason) -> str:

@@ -6,6 +6,9 @@ Nothing here does anything: an event goes in, a new state comes out. The events 
 
 from sapwood._public import publish as _publish
 from sapwood.conversation import journal as journal
+from sapwood.conversation._event_json import EVENT_VERSION as EVENT_VERSION
+from sapwood.conversation._event_json import event_from_json as event_from_json
+from sapwood.conversation._event_json import event_to_json as event_to_json
 from sapwood.conversation._evolve import evolve as evolve
 from sapwood.conversation._export import EXPORT_VERSION as EXPORT_VERSION
 from sapwood.conversation._export import from_json as from_json
@@ -24,6 +27,7 @@ from sapwood.conversation._interrupts import edited_call as edited_call
 from sapwood.conversation._interrupts import judge as judge
 from sapwood.conversation._json import clean_text as clean_text
 from sapwood.conversation._json import copy_json as copy_json
+from sapwood.conversation._json_schema import json_schema as json_schema
 from sapwood.conversation._messages import AssistantMessage as AssistantMessage
 from sapwood.conversation._messages import Message as Message
 from sapwood.conversation._messages import ToolCall as ToolCall

@@ -11,6 +11,7 @@ SapwoodError
 │   ├── DuplicateName        (ValueError)    a wire name, tool, middleware or child id used twice
 │   ├── MissingExtra         (ImportError)   a package that an optional part of Sapwood needs is not installed
 │   ├── WrongThread          (RuntimeError)  a ref or registry used outside the thread of its runtime
+│   ├── NotOwner             (RuntimeError)  a supervised task awaited by another actor than the one that started it
 │   └── NotRunningInside     (RuntimeError)  an attribute of an actor read before the runtime started it
 ├── ActorError: something about another actor
 │   ├── ActorDown            the target is dead, or died before it answered
@@ -47,6 +48,7 @@ SapwoodError
 │   ├── ModelRefused         4xx: the request itself is wrong; a retry cannot help
 │   ├── ModelProtocolError   the provider answered something that is not its protocol
 │   └── ScriptExhausted      a scripted model was called more often than its script has steps
+├── RunFailed                the run that a message led to failed or was cancelled
 ├── SubscriptionLagged       a reader of events was cut off because it was too slow
 └── ToolError                raised by a tool to tell the model what went wrong
 ```
@@ -82,6 +84,7 @@ from sapwood.errors._misuse import InvalidMessage as InvalidMessage
 from sapwood.errors._misuse import InvalidOption as InvalidOption
 from sapwood.errors._misuse import InvalidTool as InvalidTool
 from sapwood.errors._misuse import MissingExtra as MissingExtra
+from sapwood.errors._misuse import NotOwner as NotOwner
 from sapwood.errors._misuse import NotRunningInside as NotRunningInside
 from sapwood.errors._misuse import WrongThread as WrongThread
 from sapwood.errors._models import ModelError as ModelError
@@ -89,6 +92,7 @@ from sapwood.errors._models import ModelProtocolError as ModelProtocolError
 from sapwood.errors._models import ModelRefused as ModelRefused
 from sapwood.errors._models import ModelUnavailable as ModelUnavailable
 from sapwood.errors._models import RateLimited as RateLimited
+from sapwood.errors._models import RunFailed as RunFailed
 from sapwood.errors._models import ScriptExhausted as ScriptExhausted
 from sapwood.errors._models import SubscriptionLagged as SubscriptionLagged
 from sapwood.errors._models import ToolError as ToolError

@@ -59,5 +59,15 @@ class WrongThread(SapwoodError, RuntimeError):
     """A call was made outside the thread that runs the runtime; nothing was done."""
 
 
+class NotOwner(SapwoodError, RuntimeError):
+    """A task was awaited or stopped by another actor than the one that started it (OTP L06)."""
+
+    def __init__(self, task: str, deed: str, owner: object, caller: object) -> None:
+        super().__init__(f"{task} was started by {owner!r}; only that may {deed} it, and {caller!r} tried to")
+        self.task = task
+        self.owner = owner
+        self.caller = caller
+
+
 class NotRunningInside(SapwoodError, RuntimeError):
     """An attribute that only a started actor has was read before the runtime started it."""

@@ -1,4 +1,4 @@
-"""Errors of models, tools and readers of events."""
+"""Errors of models, tools, runs and readers of events."""
 
 from __future__ import annotations
 
@@ -50,6 +50,22 @@ class ScriptExhausted(ModelError):
         super().__init__(provider, f"{which} has {steps} steps and was called once more: add a step, or `then=`")
         self.script = script
         self.steps = steps
+
+
+class RunFailed(SapwoodError):
+    """The run that a message led to failed or was cancelled; what was journaled stays, and so does the conversation.
+
+    Attributes:
+        agent_id: The agent.
+        outcome: `failed` or `cancelled`.
+        reason: Why, in words; may be empty.
+    """
+
+    def __init__(self, agent_id: str, outcome: str, reason: str) -> None:
+        super().__init__(f"the run of {agent_id!r} was not completed: {outcome}" + (f" ({reason})" if reason else ""))
+        self.agent_id = agent_id
+        self.outcome = outcome
+        self.reason = reason
 
 
 class SubscriptionLagged(SapwoodError):

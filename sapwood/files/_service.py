@@ -28,7 +28,8 @@ from sapwood.supervision import child
 T = TypeVar("T")
 
 Scope = tuple[Any, ...]
-"""Whose files: `("user", 1)` for all of a user's conversations, `("project", 42)`, `("agent", "conversation-1")` (S4-058, S4-059)."""
+"""Whose files: `("user", 1)` for all of a user's conversations, `("project", 42)` for several users,
+`("agent", id)` for one conversation (S4-058, S4-059)."""
 
 BackendOfScope = Callable[[Scope], FileBackend]
 

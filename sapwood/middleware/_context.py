@@ -11,6 +11,7 @@ from sapwood.actors import Environment
 from sapwood.conversation import State
 from sapwood.files import FileService
 from sapwood.models import ChatModel
+from sapwood.tools import Toolbox
 
 
 class AgentInfo(Protocol):
@@ -37,6 +38,7 @@ class MiddlewareContext:
         run_id: The open run; empty outside of one.
         environment: Time, randomness, ids and threads.
         files: Finds the filesystem of a scope.
+        tools: The agent's tools and those of its middleware; while these are being collected, the agent's own.
         host: Values that the host gave for this conversation; read-only, never stored.
         local: A dict of the server's own for what need not survive a restart; each middleware uses its name as key.
     """
@@ -46,6 +48,7 @@ class MiddlewareContext:
     run_id: str
     environment: Environment
     files: FileService
+    tools: Toolbox
     host: Mapping[str, Any]
     local: dict[str, Any]
     _read_state: Callable[[], State] = attrs.field(alias="read_state", repr=False)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 import attrs
 
 from sapwood.conversation import AssistantMessage, Interrupt, Message, Operation, State, ToolCall
+from sapwood.errors import InvalidOption
 from sapwood.middleware._context import AgentInfo, MiddlewareContext
 from sapwood.models import ModelRequest
 from sapwood.tools import Tool, ToolOutcome
@@ -28,15 +29,27 @@ class ReplaceMessages:
     before: str = ""
 
 
+def _check_interrupts(_: Suspend, __: attrs.Attribute[tuple[Interrupt, ...]], given: tuple[Interrupt, ...]) -> None:
+    if not given:
+        raise InvalidOption("Suspend: expected at least one interrupt; got none: return None to go on")
+
+
 @attrs.frozen
 class Suspend:
     """Stop the run until people have decided; the interrupts are journaled before they are announced (S4-009).
 
+    An interrupt whose id is that of an open tool call holds back this call alone; calls beside it go on (C23). One
+    with any other id holds back the run as a whole. When it is decided, the hooks around the model call run again, and
+    find the decision with `state.decision(id)`.
+
     Attributes:
         interrupts: At least one.
+
+    Raises:
+        InvalidOption: if there is none.
     """
 
-    interrupts: tuple[Interrupt, ...]
+    interrupts: tuple[Interrupt, ...] = attrs.field(validator=_check_interrupts)
 
 
 Change: TypeAlias = Operation | ReplaceMessages
@@ -59,7 +72,11 @@ class Middleware:
 
     Order, around every model call: `before_model` in list order, the model call inside all `around_model_call`
     (first in the list outermost), `after_model` in reverse order (S4-008). Hooks run in the task of the run, except
-    `on_server_start` and `handle_message`, which run in the agent server's own.
+    `on_server_start` and `handle_message`, which run in the agent server's own: it answers nobody meanwhile.
+
+    What `before_model` or `after_model` hooks change is journaled in one step with what follows from it (the model
+    call, the intents of the tool calls, the end of the run). So a crash repeats hooks only if nothing of what they
+    wanted has happened.
 
     Class attributes:
         name: Unique within a stack; by default the name of the class.
@@ -94,15 +111,21 @@ class Middleware:
         return None
 
     async def before_model(self, state: State, context: MiddlewareContext) -> HookResult:
-        """Look at the conversation before a model call; each layer sees what the ones before it did. Default: nothing."""
+        """Look at the conversation before a model call; a layer sees what those before it did. Default: nothing."""
         return None
 
     async def after_model(self, state: State, context: MiddlewareContext) -> HookResult:
-        """Look at the conversation after the model's answer joined it, before its tools run. Default: nothing."""
+        """Look at the conversation after the model's answer joined it, before its tools run. Default: nothing.
+
+        All layers see every answer, also if one of them suspends the run; their interrupts are raised together.
+        """
         return None
 
     async def handle_message(self, message: Any, context: MiddlewareContext) -> Sequence[Change] | None:
-        """Take a message sent to this middleware in a running server (S4-011). Default: nothing."""
+        """Take a message sent to this middleware in a running server, also during a run (S4-011, AR-22.19).
+
+        An exception goes to the sender and changes nothing. Default: messages are refused.
+        """
         return None
 
     async def around_run(self, call_next: RunCall, context: MiddlewareContext) -> None:
@@ -118,7 +141,10 @@ class Middleware:
     async def around_tool_call(
         self, call: ToolCall, call_next: ToolInvocation, context: MiddlewareContext
     ) -> ToolOutcome:
-        """Wrap one tool call, between the journal's "started" and "finished". Default: just calls."""
+        """Wrap one tool call, between the journal's "started" and "finished". Default: just calls.
+
+        An exception becomes the call's error result; `ToolError` is the way to refuse one.
+        """
         return await call_next(call)
 
 

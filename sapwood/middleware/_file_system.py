@@ -117,7 +117,7 @@ class _Tools:
         entry = await self._files.write(path, content)
         return f"wrote {entry.path} (version {entry.version}, {entry.size} bytes)"
 
-    async def _edit_file(self, path: str, old: str, new: str, replace_all: bool = False) -> str:
+    async def _edit_file(self, path: str, old: str, new: str, *, replace_all: bool = False) -> str:
         """Replace a text in a file; it must occur exactly once, unless replace_all.
 
         path: the file.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
 from sapwood.conversation import AssistantMessage, Interrupt, State, ToolCall, Verdict
 from sapwood.errors import InvalidOption
 from sapwood.middleware._context import MiddlewareContext
-from sapwood.middleware._contract import HookResult, Middleware, Suspend
+from sapwood.middleware._contract import Change, HookResult, Middleware, Suspend
 
 Predicate: TypeAlias = Callable[[Any], bool]
 """Says whether a call needs approval; gets the arguments as attributes: `lambda args: args.cents > 5000`."""
+
+
+SLIP: Final = 0.85
+"""How alike two names are, from 0 to 1, if one counts as a slip of the pen: refnd, refund; not read_file, edit_file."""
 
 
 @attrs.frozen
@@ -24,7 +29,7 @@ class Approval:
     Attributes:
         when: Which calls need approval; None for all.
         allowed: Verdicts that a person may give.
-        editable: Names of the arguments that an edit may change; None for all.
+        editable: Names of the arguments that an edit may change; None for those that the tool itself names.
         expires_after: Seconds after which the question is stale; None for never.
         policy: Version of the policy, recorded with each question.
     """
@@ -43,13 +48,15 @@ class HumanInTheLoop(Middleware):
     """Suspends the run when the model calls a protected tool, until somebody has decided (S4-016, S4-024).
 
     Calls of the same answer that need no approval run at once. A predicate that raises counts as "needs approval".
+    Nobody is asked about a call that cannot run anyway: it gets its error result (C22).
 
     Args:
         rules: Tool names and rules, for names that are no Python identifiers.
         **tools: One rule for each protected tool: True for every call, a predicate on the arguments, or an `Approval`.
 
     Raises:
-        InvalidOption: if a rule is none of these.
+        InvalidOption: if a rule is none of these. At server start: if a rule names a tool that does not exist, and
+            one whose name looks much like it has no rule; a slip of the pen must not leave a tool unprotected.
     """
 
     runs_last = True
@@ -61,30 +68,40 @@ class HumanInTheLoop(Middleware):
             if approval is not None:
                 self.rules[name] = approval
 
+    async def on_server_start(self, context: MiddlewareContext) -> list[Change]:
+        for name in self.rules:
+            if name in context.tools:
+                continue
+            unprotected = [each.name for each in context.tools if each.name not in self.rules]
+            for near in get_close_matches(name, unprotected, n=1, cutoff=SLIP):
+                raise InvalidOption(f"HumanInTheLoop: there is no tool {name!r}; did you mean {near!r}?")
+        return []
+
     async def after_model(self, state: State, context: MiddlewareContext) -> HookResult:
-        last = state.messages[-1] if state.messages else None
-        if not isinstance(last, AssistantMessage):
-            return None
+        answer = next((each for each in reversed(state.messages) if isinstance(each, AssistantMessage)), None)
         now = context.environment.wall()
-        interrupts = [
-            self._interrupt(call, rule, now)
-            for call in last.tool_calls
-            if (rule := self.rules.get(call.name)) is not None and _needs_approval(rule, call)
-        ]
+        interrupts: list[Interrupt] = []
+        for call in answer.tool_calls if answer is not None else ():
+            rule = self.rules.get(call.name)
+            if rule is not None and context.tools.check(call) is None and _needs_approval(rule, call):
+                tool = context.tools.get(call.name)
+                editable = rule.editable if rule.editable is not None or tool is None else tool.editable
+                interrupts.append(_interrupt(call, rule, editable, now))
         return Suspend(tuple(interrupts)) if interrupts else None
 
-    def _interrupt(self, call: ToolCall, rule: Approval, now: float) -> Interrupt:
-        return Interrupt(
-            id=call.id,
-            kind="approval",
-            call=call,
-            reason=f"{call.name} needs approval",
-            allowed=rule.allowed,
-            editable=rule.editable,
-            created_at=now,
-            expires_at=None if rule.expires_after is None else now + rule.expires_after,
-            policy=rule.policy,
-        )
+
+def _interrupt(call: ToolCall, rule: Approval, editable: tuple[str, ...] | None, now: float) -> Interrupt:
+    return Interrupt(
+        id=call.id,
+        kind="approval",
+        call=call,
+        reason=f"{call.name} needs approval",
+        allowed=rule.allowed,
+        editable=editable,
+        created_at=now,
+        expires_at=None if rule.expires_after is None else now + rule.expires_after,
+        policy=rule.policy,
+    )
 
 
 def _approval(name: str, rule: object) -> Approval | None:
@@ -93,17 +110,15 @@ def _approval(name: str, rule: object) -> Approval | None:
     if isinstance(rule, bool):
         return Approval() if rule else None
     if callable(rule):
-        return Approval(when=rule)
+        return Approval(when=cast("Predicate", rule))
     raise InvalidOption(f"HumanInTheLoop: expected True, a predicate or an Approval for {name}; got {rule!r}")
 
 
 def _needs_approval(rule: Approval, call: ToolCall) -> bool:
-    if rule.when is None or call.malformed:
-        return not call.malformed
+    if rule.when is None:
+        return True
     try:
         return bool(rule.when(SimpleNamespace(**call.arguments)))
     except Exception:
         # Whoever protects a tool would rather be asked once too often.
         return True
-
-

@@ -38,6 +38,7 @@ class Stack:
         self._before = self._with("before_model")
         self._after = tuple(reversed(self._with("after_model")))
         self._prompting = self._with("system_prompt")
+        self._starting = self._with("on_server_start")
 
     def _check_order(self, layer: Middleware, index: int, names: dict[str, int]) -> None:
         late = [name for name in layer.runs_after if names.get(name, -1) > index]
@@ -61,6 +62,11 @@ class Stack:
     def get(self, name: str) -> Middleware | None:
         """Return the middleware with this name, or None if there is none."""
         return next((layer for layer in self._layers if layer.name == name), None)
+
+    @property
+    def starting(self) -> Sequence[Middleware]:
+        """Those with an `on_server_start`, in the order in which these run."""
+        return self._starting
 
     @property
     def before_model(self) -> Sequence[Middleware]:

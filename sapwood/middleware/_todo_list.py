@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-import attrs
-
-from sapwood.conversation import SetTodos, Todo, merge_todos, read_todos, replace_todos
+from sapwood.conversation import (
+    AssistantMessage,
+    SetTodos,
+    State,
+    Todo,
+    merge_todos,
+    read_todos,
+    replace_todos,
+)
 from sapwood.errors import InvalidOption, ToolError
 from sapwood.middleware._context import MiddlewareContext
 from sapwood.middleware._contract import Middleware
@@ -35,45 +41,62 @@ class TodoList(Middleware):
         )
 
     def tools(self, context: MiddlewareContext) -> Sequence[Tool[..., Any]]:
-        return (write_todos, list_todos)
+        writer = _Writer()
+        return (tool(name="write_todos", idempotent=True)(writer.write_todos), list_todos)
 
 
-@tool(idempotent=True)
-def write_todos(context: ToolContext, todos: list[TodoItem], merge: bool = True) -> ToolOutput:
-    """Add to-dos, or change those whose ids are given.
+class _Writer:
+    """Writes to-dos for one conversation; calls of one answer that run at the same time give different numbers."""
 
-    todos: entries with a content; id names an existing one, status defaults to pending.
-    merge: keep the entries that are not named here; otherwise the list is replaced.
-    """
-    current = context.state.todos
-    try:
-        written = read_todos(_numbered(todos, current if merge else ()))
-    except InvalidOption as error:
-        raise ToolError(str(error)) from error
-    after = merge_todos(current, written) if merge else replace_todos(written)
-    return ToolOutput(_show(after) if after else "all to-dos are done; the list is empty", [SetTodos(written, merge)])
+    def __init__(self) -> None:
+        self._answer: str = ""
+        self._taken = 0
+
+    def write_todos(self, context: ToolContext, todos: list[TodoItem], *, merge: bool = True) -> ToolOutput:
+        """Add to-dos, or change those whose ids are given.
+
+        todos: entries with a content; id names an existing one, status defaults to pending.
+        merge: keep the entries that are not named here; otherwise the list is replaced.
+        """
+        current = context.state.todos
+        try:
+            written = read_todos(self._numbered(todos, current if merge else (), self._free(context.state)))
+        except InvalidOption as error:
+            raise ToolError(str(error)) from error
+        self._taken = max((self._taken, *(todo.id for todo in written)))
+        after = merge_todos(current, written) if merge else replace_todos(written)
+        shown = _show(after) if after else "all to-dos are done; the list is empty"
+        return ToolOutput(shown, [SetTodos(written, merge)])
+
+    def _free(self, state: State) -> int:
+        """Return the first number that no to-do has, not even one that a call beside this one is just adding."""
+        answers = (each.id for each in reversed(state.messages) if isinstance(each, AssistantMessage))
+        answer: str = next(answers, "")
+        if answer != self._answer:
+            self._answer, self._taken = answer, 0
+        return self._taken + 1
+
+    def _numbered(self, items: Sequence[TodoItem], current: tuple[Todo, ...], free: int) -> list[dict[str, Any]]:
+        """Give new entries numbers after the existing ones; without that they would replace these."""
+        free = max((free, *(todo.id + 1 for todo in current)))
+        known = {todo.id: todo for todo in current}
+        numbered: list[dict[str, Any]] = []
+        for item in items:
+            entry: dict[str, Any] = dict(item)
+            if "id" not in entry:
+                entry["id"] = free
+                free += 1
+            elif entry["id"] in known:
+                todo = known[entry["id"]]
+                entry = {"content": todo.content, "status": todo.status, **entry}
+            numbered.append(entry)
+        return numbered
 
 
 @tool(idempotent=True)
 def list_todos(context: ToolContext) -> str:
     """Show the to-do list, one entry a line after its number and its status."""
     return _show(context.state.todos) or "there are no to-dos"
-
-
-def _numbered(items: Sequence[TodoItem], current: tuple[Todo, ...]) -> list[dict[str, Any]]:
-    """Give new entries numbers after the existing ones; without that they would replace these."""
-    free = max((todo.id for todo in current), default=0) + 1
-    known = {todo.id: todo for todo in current}
-    numbered: list[dict[str, Any]] = []
-    for item in items:
-        entry: dict[str, Any] = dict(item)
-        if "id" not in entry:
-            entry["id"] = free
-            free += 1
-        elif entry["id"] in known:
-            entry = {**attrs.asdict(known[entry["id"]]), **entry}
-        numbered.append(entry)
-    return numbered
 
 
 def _show(todos: Sequence[Todo]) -> str:

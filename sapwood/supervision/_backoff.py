@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 
 import attrs
 
@@ -35,16 +36,17 @@ class Backoff:
     reset_after: float = 60.0
 
     def __attrs_post_init__(self) -> None:
-        checks: tuple[tuple[str, bool, str], ...] = (
-            ("initial", is_seconds(self.initial) and self.initial > 0, "seconds > 0"),
-            ("factor", is_seconds(self.factor) and self.factor >= 1, "a number >= 1"),
-            ("maximum", is_seconds(self.maximum) and self.maximum >= self.initial, "seconds >= initial"),
-            ("jitter", is_seconds(self.jitter) and self.jitter <= 1, "a number from 0 to 1"),
-            ("reset_after", is_seconds(self.reset_after), "seconds >= 0"),
+        checks: tuple[tuple[str, Callable[[], bool], str], ...] = (
+            ("initial", lambda: self.initial > 0, "seconds > 0"),
+            ("factor", lambda: self.factor >= 1, "a number >= 1"),
+            ("maximum", lambda: self.maximum >= self.initial, "seconds >= initial"),
+            ("jitter", lambda: self.jitter <= 1, "a number from 0 to 1"),
+            ("reset_after", lambda: True, "seconds >= 0"),
         )
-        for field, fine, expected in checks:
-            if not fine:
-                raise InvalidChildSpec(f"backoff.{field}", expected, getattr(self, field))
+        for field, in_range, expected in checks:
+            value = getattr(self, field)
+            if not is_seconds(value) or not in_range():
+                raise InvalidChildSpec(f"backoff.{field}", expected, value)
 
     def delay(self, failures: int, source: random.Random) -> float:
         """Return the delay in seconds before a restart, after so many failures in a row (from 1)."""

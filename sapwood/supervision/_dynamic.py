@@ -144,7 +144,7 @@ class DynamicSupervisor(BaseSupervisor[Cell]):
         await trio.lowlevel.checkpoint()
         child = message.child
         last = child.last_cell
-        if message.still_due and last is not None and self._children.get(last) is child:
+        if message.still_due and last is not None:
             await self._restart(last, child, child.reason)
 
     async def _restart(self, last: Cell, child: Child, reason: ExitReason) -> None:

@@ -84,8 +84,7 @@ class FunctionActor(Actor):
 
     @handle
     def function_ended(self, message: TaskDone) -> None:
-        self._raise_failure()
-        self.stop(message.reason)
+        self.stop(message.reason)  # a failure is raised in on_stop
 
     async def on_stop(self, reason: ExitReason) -> None:
         if self._task is not None:

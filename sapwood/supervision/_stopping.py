@@ -40,8 +40,6 @@ async def stop_cells(children: Sequence[Stopping], supervisor: str) -> None:
     kills: dict[float, list[Stopping]] = {}
     stuck: dict[float, list[Stopping]] = {}
     for cell, spec in children:
-        if cell.reason is not None:
-            continue
         over = _tell(cell, spec, now)
         if over > now:
             kills.setdefault(over, []).append((cell, spec))

@@ -128,7 +128,7 @@ class Supervisor(BaseSupervisor[str]):
     @handle
     async def try_restart(self, message: Retry) -> None:
         await trio.lowlevel.checkpoint()
-        if message.still_due and self._has(message.child):
+        if message.still_due:
             await self._restart(message.child, message.child.reason)
 
     async def _put_off(self, child: Child, reason: ExitReason) -> None:

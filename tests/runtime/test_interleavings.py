@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
+from typing import cast
 
 import attrs
 import pytest
 import trio
 
 from sapwood import Runtime, open_runtime
-from sapwood.actors import Actor, DeadLetter, Exited, Ref, Request, SimulatedEnvironment, TelemetryEvent, handle, message
+from sapwood.actors import (
+    Actor,
+    DeadLetter,
+    Exited,
+    Ref,
+    Request,
+    SimulatedEnvironment,
+    TelemetryEvent,
+    handle,
+    message,
+)
 from sapwood.errors import ActorDown, AlreadyStarted, AskTimeout, ChildFailed, RegistryUnavailable
 from sapwood.registry import Key, Lookup, NotRunning, Running, Unavailable
 from sapwood.supervision import ChildSpec, DynamicSupervisor, child, start_child
@@ -56,7 +68,7 @@ class World:
 
     def hear(self, event: TelemetryEvent) -> None:
         if isinstance(event, Exited) and event.key in KEYS:
-            self.alive[event.key] -= 1
+            self.alive[cast("Key", event.key)] -= 1
         elif isinstance(event, DeadLetter) and isinstance(event.message, Poke):
             self.dead_letters += 1
 
@@ -195,7 +207,7 @@ async def interleave(seed: int) -> Counter[str]:
             assert runtime.ready()
             for key in KEYS:
                 assert isinstance(runtime.registry.lookup_nowait(key), Running | NotRunning)
-                found = await running(runtime, key, lambda key=key: Probe(world, key))
+                found = await running(runtime, key, partial(Probe, world, key))
                 found.ref.tell(Poke(1))
                 world.told += 1
                 assert await found.ref.ask(Count()) == world.handled

@@ -33,6 +33,7 @@ from sapwood.actors import (
     open_system,
 )
 from sapwood.supervision import ChildInfo, ChildSpec, Offender, Supervisor, child, which_children
+from sapwood.testing import simulate as run_simulation
 
 
 class BoomError(Exception):
@@ -116,6 +117,9 @@ class Worker(Actor):
                 return Ignore()
             case "refuse":
                 return Refuse("not today")
+            case "late fail":
+                await trio.sleep(1)
+                raise BoomError(f"start of {self.name}")
             case "hang":
                 await trio.sleep_forever()
             case "wrong":
@@ -339,11 +343,4 @@ def on_stage(act: Callable[[Stage], Awaitable[None]]) -> Callable[[], Awaitable[
 
 def simulate(program: Callable[[], Awaitable[None]], seed: int) -> None:
     """Run a program on a virtual clock with the interleaving that belongs to a seed."""
-    run: Any = trio._core._run  # the only door to trio's deterministic scheduling
-    before = run._ALLOW_DETERMINISTIC_SCHEDULING
-    run._ALLOW_DETERMINISTIC_SCHEDULING = True
-    run._r.seed(seed)
-    try:
-        trio.run(program, clock=trio.testing.MockClock(autojump_threshold=0))
-    finally:
-        run._ALLOW_DETERMINISTIC_SCHEDULING = before
+    run_simulation(seed, program)

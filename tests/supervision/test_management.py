@@ -183,6 +183,7 @@ async def test_terminate_child_cancels_a_restart_that_waits_for_its_delay(
 
     await terminate_child(top, "a")
     assert await states(top) == {"a": "stopped"}
+    assert stage.system.statistics().deadlines == 0
     await trio.sleep(100)
 
     assert stage.plan.attempts == []

@@ -9,7 +9,7 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from sapwood.actors import CrashReport, Killed, Restarted, Shutdown, Spawned, SupervisorReport
+from sapwood.actors import CrashReport, ExitReason, Killed, Normal, Restarted, Shutdown, Spawned, SupervisorReport
 from sapwood.errors import ChildFailed
 from sapwood.supervision import (
     DynamicSupervisor,
@@ -19,7 +19,6 @@ from sapwood.supervision import (
     child,
     start_child,
     supervisor,
-    terminate_child,
 )
 from tests.supervision.kit import SlowWorker, Stage
 
@@ -79,36 +78,29 @@ async def test_no_report_has_a_context_of_its_own_making(
     assert {report.supervisor for report in raw(stage)} == {"Supervisor#1"}
 
 
+ENDS: dict[str, ExitReason | None] = {"normal": Normal(), "shutdown": Shutdown(), "crash": None, "kill": None}
+
+
 @pytest.mark.row("P03")
-@pytest.mark.parametrize(
-    ("restart", "orderly", "abnormal"), [("permanent", 1, 1), ("transient", 0, 1), ("temporary", 0, 1)]
-)
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
+@pytest.mark.parametrize("end", list(ENDS))
 async def test_ends_of_permanent_children_and_abnormal_ends_are_reported(
-    autojump_clock: MockClock, stage: Stage, dynamic: Any, restart: Restart, orderly: int, abnormal: int
+    autojump_clock: MockClock, stage: Stage, restart: Restart, end: str
 ) -> None:
-    spec = stage.worker("a", restart=restart)
-    top = await stage.system.spawn(DynamicSupervisor, restarts=10) if dynamic else await stage.supervise(restarts=10)
-    for reason in ("normal", "shutdown", "crash", "kill"):
-        if "a" not in stage.alive:
-            if not dynamic and restart == "transient" and reason != "normal":
-                await terminate_child(top, "a")
-                from sapwood.supervision import restart_child
-
-                await restart_child(top, "a")
-            else:
-                await start_child(top, spec)
+    reported = restart == "permanent" or end in ("crash", "kill")
+    for top in (await stage.supervise(), await stage.system.spawn(DynamicSupervisor)):
+        await start_child(top, stage.worker("a", restart=restart))
         stage.forget()
-        match reason:
-            case "crash":
+        match ENDS[end], end:
+            case None, "crash":
                 await stage.crash("a")
-            case "kill":
+            case None, _:
                 await stage.kill("a")
-            case _:
-                await stage.end("a", Shutdown() if reason == "shutdown" else None)
+            case reason, _:
+                await stage.end("a", reason)
 
-        expected = abnormal if reason in ("crash", "kill") else orderly
-        assert [report.context for report in raw(stage)] == ["child_terminated"] * expected, reason
+        assert [report.context for report in raw(stage)] == ["child_terminated"] * reported
+        await top.stop()
 
 
 @pytest.mark.row("P04")
@@ -139,8 +131,6 @@ async def test_a_start_error_is_reported_at_init_and_for_each_failed_restart_but
 async def test_a_child_that_stops_with_an_orderly_reason_of_its_own_is_expected_unless_permanent_and_normal(
     autojump_clock: MockClock, stage: Stage, restart: Restart, dynamic: Any
 ) -> None:
-    from sapwood.actors import ExitReason, Normal
-
     class Leaves(SlowWorker):
         """Ends for its own reason while it is stopped."""
 

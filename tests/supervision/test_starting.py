@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -274,6 +275,23 @@ async def test_a_supervisor_that_ignores_after_its_children_started_stops_them(
         await stage.system.spawn(Thoughtful, [stage.worker("a")], Ignore())
 
     assert stage.events == ["+a", "-a shutdown", "-Thoughtful#1 normal"]
+
+
+@pytest.mark.row("A02")
+async def test_a_subclass_that_outlives_a_failed_start_of_its_children_has_none_of_them(
+    autojump_clock: MockClock, stage: Stage
+) -> None:
+    class Tolerant(Supervisor):
+        async def on_start(self) -> None:
+            with suppress(ChildFailed):
+                await super().on_start()
+
+    stage.plan.script("b", "fail")
+
+    top = await stage.system.spawn(Tolerant, [stage.worker("a"), stage.worker("b")], strategy="one_for_one")
+
+    assert await states(top) == {"a": "stopped", "b": "stopped"}
+    assert stage.alive == ["Tolerant#1"]
 
 
 @pytest.mark.row("A07")

@@ -11,6 +11,8 @@ from trio.testing import MockClock
 from sapwood.actors import ChildExit, Crashed, Restarted, SupervisorReport
 from sapwood.errors import AlreadyPresent, ChildRestarting
 from sapwood.supervision import (
+    Backoff,
+    DynamicSupervisor,
     delete_child,
     restart_child,
     start_child,
@@ -18,6 +20,7 @@ from sapwood.supervision import (
     supervisor_statistics,
     terminate_child,
 )
+from sapwood.supervision._base import Retry
 from tests.supervision.kit import (
     BoomError,
     Crash,
@@ -351,22 +354,61 @@ async def test_under_rest_for_one_a_later_death_is_consumed_by_an_earlier_childs
     assert crash_texts(stage) == ["b", "c"]
 
 
-@pytest.mark.row("C14", "G16")
-async def test_exits_of_actors_that_are_no_children_are_ignored(autojump_clock: MockClock, stage: Stage) -> None:
-    top = await stage.supervise(stage.worker("a"), strategy="one_for_all")
-    old = stage.ref("a")
+@pytest.mark.row("C10", "G07")
+async def test_when_the_retry_of_a_failed_member_is_cancelled_nobody_is_left_waiting_for_it(
+    autojump_clock: MockClock, stage: Stage
+) -> None:
+    top = await stage.supervise(stage.worker("a"), stage.worker("b"), strategy="one_for_all")
+    stage.plan.script("a", "late fail")
+    async with trio.open_nursery() as nursery:
+        stage.ref("b").tell(Crash())
+        await stage.settle()
+        # Asked while the group is being restarted, so that it is answered before the retry.
+        nursery.start_soon(terminate_child, top, "a")
+
+    assert await states(top) == {"a": "stopped", "b": "stopped"}
+    await delete_child(top, "b")
+
+
+@pytest.mark.row("BR-02", "C08")
+async def test_a_retry_of_an_earlier_incarnation_does_nothing(autojump_clock: MockClock, stage: Stage) -> None:
+    top = await stage.supervise(stage.worker("a", backoff=Backoff(initial=10, jitter=0)))
+    actor: Any = top._cell.actor
+    stale = Retry(actor._children["a"])
     await stage.crash("a")
-    current = stage.ref("a")
+    await trio.sleep(11)
+    await stage.crash("a")
+    stage.forget()
+
+    top._cell.put_entry(stale)
+    await stage.settle()
+
+    assert stage.plan.attempts == []
+    assert await states(top) == {"a": "restarting"}
+
+
+@pytest.mark.row("C14", "G16")
+@pytest.mark.parametrize("dynamic", [False, True])
+async def test_exits_of_actors_that_are_no_children_are_ignored(
+    autojump_clock: MockClock, stage: Stage, dynamic: Any
+) -> None:
+    top = await stage.system.spawn(DynamicSupervisor) if dynamic else await stage.supervise(strategy="one_for_all")
+    await start_child(top, stage.worker("a"))
+    await start_child(top, stage.worker("b", backoff=Backoff(initial=10, jitter=0)))
+    replaced, waiting = stage.refs("a", "b")
+    await stage.crash("a")
+    await stage.crash("b")
+    await trio.sleep(1)
     stranger = await stage.system.spawn(Worker, "stranger")
     linked = await stage.system.spawn(Linker, top)
     stage.forget()
 
-    for ref in (old, stranger):
+    for ref in (replaced, waiting, stranger):
         top._cell.put_entry(ChildExit(ref, Crashed(BoomError())))
     linked.kill()
     await stage.settle()
 
-    assert stage.ref("a") is current
+    assert stage.events == ["-Linker#1 killed"]
     assert stage.reports == []
     assert (await supervisor_statistics(top)).restarts == 1
 
