@@ -39,6 +39,7 @@ from sapwood.conversation import (
     ToolFinished,
     ToolResult,
     UserMessage,
+    _leaves,
     event_from_json,
     event_to_json,
     to_json,
@@ -168,6 +169,12 @@ def test_metadata_as_deep_as_an_operation_takes_it_can_be_written() -> None:
 Change = Callable[[dict[str, Any]], object]
 
 
+def fits(error: CodecError, message: str) -> bool:
+    """Say whether an error has this path, and this as a part of its problem."""
+    path, _, problem = message.partition(": ")
+    return error.path == path and problem in error.problem and str(error) == f"{error.path}: {error.problem}"
+
+
 def changed(event: StreamEvent, change: Change) -> dict[str, Any]:
     data: dict[str, Any] = through_json(event_to_json(event))
     change(data)
@@ -183,8 +190,8 @@ BREAKS: dict[str, tuple[StreamEvent, Change, str]] = {
     ),
     "an old version": (EVENT, lambda data: data.update(version=0), "event.version: expected 1; got 0"),
     "no type": (EVENT, lambda data: data.pop("type"), "event.type: expected one of stream.text_streamed, "),
-    "an unknown type": (EVENT, lambda data: data.update(type="stream.x"), "; got 'stream.x'"),
-    "a list as type": (EVENT, lambda data: data.update(type=[]), "; got []"),
+    "an unknown type": (EVENT, lambda data: data.update(type="stream.x"), "event.type: got 'stream.x'"),
+    "a list as type": (EVENT, lambda data: data.update(type=[]), "event.type: got []"),
     "a missing key": (EVENT, lambda data: data.pop("seq"), "event.seq: expected a value; got none"),
     "a missing key with a default": (
         EVENT,
@@ -283,12 +290,12 @@ BREAKS: dict[str, tuple[StreamEvent, Change, str]] = {
     "a verdict that its class refuses": (
         RAISED,
         lambda data: data["interrupt"].update(kind="halt"),
-        "interrupt: interrupt of kind halt: expected verdicts from none; got 'approve'",
+        "event.interrupt: interrupt of kind halt: expected verdicts from none; got 'approve'",
     ),
     "a kind that its class refuses": (
         RAISED,
         lambda data: data["interrupt"].update(kind="x"),
-        "interrupt: interrupt kind: expected one of approval, question, reconcile, halt; got 'x'",
+        "event.interrupt: interrupt kind: expected one of approval, question, reconcile, halt; got 'x'",
     ),
     "text where nothing may stand as well": (
         RAISED,
@@ -310,8 +317,7 @@ def test_an_event_that_cannot_be_read_exactly_is_refused_with_the_path_of_the_fi
     with pytest.raises(CodecError) as caught:
         event_from_json(changed(event, change))
 
-    assert message in str(caught.value)
-    assert str(caught.value) == f"{caught.value.path}: {caught.value.problem}"
+    assert fits(caught.value, message)
 
 
 def test_of_several_problems_the_first_in_the_order_of_the_fields_is_named() -> None:
@@ -320,7 +326,7 @@ def test_of_several_problems_the_first_in_the_order_of_the_fields_is_named() -> 
     with pytest.raises(CodecError) as caught:
         event_from_json(data)
 
-    assert caught.value.path == "event.seq"
+    assert str(caught.value) == "event.seq: expected a whole number; got str"
 
 
 @pytest.mark.parametrize("data", [None, [], "text", 7])
@@ -344,6 +350,17 @@ def test_a_refused_event_is_left_as_it_was() -> None:
     assert data == before
 
 
+def test_a_failure_that_is_not_the_datas_fault_is_no_codec_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> str:
+        raise MemoryError
+
+    data = event_to_json(EVENT)
+    monkeypatch.setattr(_leaves, "clean_text", fail)
+
+    with pytest.raises(MemoryError):
+        event_from_json(data)
+
+
 # --- what cannot be written --------------------------------------------------------------------------
 
 
@@ -353,7 +370,7 @@ def wrong(value: object) -> Any:
 
 UNWRITABLE: dict[str, tuple[object, str]] = {
     "no event": (UserMessage("hi"), "event: expected one of TextStreamed, "),
-    "the common part alone": (StreamEvent(*COMMON), "got StreamEvent"),
+    "the common part alone": (StreamEvent(*COMMON), "event: got StreamEvent"),
     "a field of another kind": (TextStreamed(*COMMON, wrong(None)), "event.text: expected text; got NoneType"),
     "no finite number": (TextStreamed("a", "r", 1, float("inf"), "x"), "event.at: expected a finite number; got inf"),
     "an argument that is no JSON": (
@@ -377,7 +394,7 @@ def test_an_event_that_could_not_be_read_again_is_not_written(name: str) -> None
     with pytest.raises(CodecError) as caught:
         event_to_json(wrong(value))
 
-    assert message in str(caught.value)
+    assert fits(caught.value, message)
 
 
 def test_an_export_says_which_part_of_a_conversation_cannot_be_written() -> None:
