@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Final, TextIO
@@ -28,6 +28,7 @@ from sapwood.conversation import (
     Decision,
     Interrupt,
     Invalid,
+    Run,
     RunFinished,
     Stale,
     StreamEvent,
@@ -91,8 +92,7 @@ def run_chat(options: ChatOptions, out: TextIO, descriptor: int = 0) -> int:
 async def _run(options: ChatOptions, out: TextIO, descriptor: int) -> int:
     environment = RealEnvironment()
     screen = ChatScreen(out, plain=is_plain(out))
-    echo = not (sys.stdin is not None and sys.stdin.isatty())
-    chat = Chat(options, screen, LineReader(descriptor, environment), echo=echo)
+    chat = Chat(options, screen, LineReader(descriptor, environment), echo=not os.isatty(descriptor))
 
     async def work() -> int:
         reporter = TreeReporter()
@@ -231,21 +231,24 @@ class Chat:
             state = self._session.state
             if state.status == "running" or state.queue or (state.run is not None and not state.undecided):
                 self._screen.lines("a run was open, and goes on:")
-                await self._follow(events)
+                await self._follow(events, state.run)
 
     async def _send(self, text: str) -> None:
         """Send a message and follow its run; the message counts once, however often it has to be sent."""
         message_id = self._runtime.environment.new_id("msg_")
-        while not any(message.id == message_id for message in self._session.state.messages):
+        while True:
             try:
                 async with self._session.send(text, message_id=message_id) as run:
-                    await self._follow(run)
-                return
-            except (ActorDown, RegistryUnavailable):
+                    await self._follow(run, Run(run.receipt.run_id) if run.receipt.run_id else None)
+            except (ActorDown, RegistryUnavailable) as lost:
+                self._screen.lines(f"the agent is away ({one_line(str(lost))}); bringing it back")
                 await self._bring_up()
+                if not any(message.id == message_id for message in self._session.state.messages):
+                    continue
+            return
 
-    async def _follow(self, events: AsyncIterable[StreamEvent]) -> None:
-        """Show events to the end of a run; an agent that is stopped meanwhile is brought back."""
+    async def _follow(self, events: AsyncIterable[StreamEvent], run: Run | None) -> None:
+        """Show events to the end of a run, None for whichever ends first; a stopped agent is brought back."""
         reason = ""
         self._following, self._cancelling = True, False
         try:
@@ -253,7 +256,7 @@ class Chat:
                 self._screen.show(event)
                 if isinstance(event, AgentShutdown):
                     reason = event.reason
-                if isinstance(event, RunFinished):
+                if isinstance(event, RunFinished) and (run is None or run.id == event.run_id):
                     return
         finally:
             self._following = False
@@ -307,12 +310,13 @@ class Chat:
                 await self._decide(decision)
 
     async def _decide(self, decision: Decision) -> None:
+        run = self._session.state.run
         goes_on = len(self._session.state.undecided) == 1
         with self._session.events() as events:
             match await self._session.decide(decision):
                 case Accepted():
                     if goes_on:
-                        await self._follow(events)
+                        await self._follow(events, run)
                 case AlreadyDecided(by, verdict):
                     self._screen.lines(f"somebody was faster: {verdict} by {one_line(by) or 'nobody named'}")
                 case Stale(problem) | Invalid(problem):

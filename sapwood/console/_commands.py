@@ -17,7 +17,7 @@ from sapwood.console._demo import run_demo
 from sapwood.console._inspect import DEFAULT_TAIL, inspect_lines
 from sapwood.console._terminal import is_plain, width_of
 from sapwood.console._tree import tree_lines
-from sapwood.errors import InvalidOption, StoreUnavailable
+from sapwood.errors import InvalidOption
 from sapwood.models import ChatModel, OfflineModel, parse_model
 
 DEFAULT_STORE = Path("sapwood.db")
@@ -168,11 +168,7 @@ def inspect(
       sapwood inspect sapwood.db
       sapwood inspect sapwood.db --agent main --tail 100
     """  # noqa: D301
-    try:
-        lines = inspect_lines(file, agent=agent, tail=tail, width=width_of(sys.stdout))
-    except InvalidOption as unknown:
-        raise StoreUnavailable(str(file), str(unknown)) from unknown
-    return _print(lines)
+    return _print(inspect_lines(file, agent=agent, tail=tail, width=width_of(sys.stdout)))
 
 
 def _print(lines: Iterable[str]) -> int:

@@ -20,7 +20,7 @@ from sapwood.console._narrator import LiveNarrator, Narrator, narrator_for
 from sapwood.console._stopping import until_stopped
 from sapwood.errors import InvalidOption
 
-PACE: Final = 0.25
+PACE: Final = 0.2
 """Seconds that the agent waits before every model call, so that people can follow."""
 
 TOLD_WITHIN: Final = 90.0

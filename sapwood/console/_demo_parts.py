@@ -43,7 +43,8 @@ Audit the books and write the result to audit.txt
 Complete to-dos 1, 2 and 3"""
 
 AUDITED: Final = f"3 orders of {TOTAL} cents: the books are right"
-AUDIT_SECONDS: Final = 0.3
+AUDIT_SECONDS: Final = 1.0
+"""How long an audit takes; much longer than a registry needs to come back."""
 
 REFUND: Final = "Refund 75 dollars of order 17, then complete to-do 4"
 

@@ -101,7 +101,7 @@ class Story:
         async with self._runtime() as runtime:
             narrator.show("The supervision tree:", runtime.tree().render())
             session = await runtime.sessions.ensure_running(self._agent, CONVERSATION)
-            await narrator.pause(0.8)
+            await narrator.pause(0.6)
             narrator.say("You ask for four things in one message:")
             for line in WORK.splitlines():
                 narrator.act(f"> {line}")
@@ -110,7 +110,7 @@ class Story:
                 await self._lose_the_registry(runtime, run)
                 await self._bring_back(runtime, run)
             await self._note_work(session)
-            await narrator.pause(0.8)
+            await narrator.pause(0.6)
 
             narrator.chapter("3. A payment waits for you")
             narrator.act(f"> {REFUND}")
@@ -119,7 +119,7 @@ class Story:
             (approval,) = session.approvals
             self._facts.asked = approval.interrupt
             narrator.say("Nobody answers. Instead the whole runtime is stopped, as in a deploy.")
-            await narrator.pause(0.8)
+            await narrator.pause(0.6)
 
     async def _until_in_flight(self, run: RunStream) -> None:
         async for event in run:
@@ -166,7 +166,7 @@ class Story:
         narrator.say(f"The tree has come back by itself, {outage.seconds * 1000:.1f} ms after the kill.")
         narrator.show("It stands again:", runtime.tree().render())
         narrator.say(f"Now the registry is certain: not running. {count(len(outage.durable), 'event')} are durable.")
-        await narrator.pause(0.8)
+        await narrator.pause(0.6)
 
     async def _bring_back(self, runtime: Runtime, run: RunStream) -> None:
         """Start the agent again; the run that was interrupted goes on by itself."""
@@ -204,7 +204,7 @@ class Story:
         async with self._runtime() as older:
             session = await older.sessions.ensure_running(self._agent, CONVERSATION)
             await self._approve(session)
-            await narrator.pause(0.8)
+            await narrator.pause(0.6)
 
             narrator.chapter("5. A second runtime claims the same conversation")
             async with self._runtime(lambda: f"{older.tree().render()}\n\n") as newer:
@@ -219,7 +219,7 @@ class Story:
         narrator.say(
             f"{count(len(facts.found), 'approval')} still open, {count(len(facts.paid_early), 'payment')} made."
         )
-        await narrator.pause(0.8)
+        await narrator.pause(0.6)
         (approval,) = session.approvals
         with session.events() as events:
             await approval.approve(by="you")
@@ -237,7 +237,7 @@ class Story:
         server = older.registry.whereis(SERVER)
         successor = await newer.sessions.ensure_running(self._agent, CONVERSATION)
         narrator.say("Two servers of one conversation live now, in two runtimes. The older one is given a message:")
-        await narrator.pause(0.8)
+        await narrator.pause(0.6)
         try:
             await session.say(TO_NOBODY)
         except StaleEpoch as stale:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sapwood.console._terminal import arguments_line, count, moment, one_line
-from sapwood.errors import InvalidOption
+from sapwood.errors import SapwoodError
 from sapwood.persistence import AgentRow, QuarantineRow, RecordSummary, StoreSummary, read_summary
 
 DEFAULT_TAIL: Final = 10
@@ -24,7 +24,7 @@ def inspect_lines(path: Path, *, agent: str | None = None, tail: int = DEFAULT_T
         width: Columns to cut lines to; 0 for no limit.
 
     Raises:
-        InvalidOption: if there is no such agent.
+        SapwoodError: if there is no such agent.
         StoreUnavailable, StoreCorrupt, FutureVersion: if the file cannot be read.
     """
     summary = read_summary(path, tail=tail)
@@ -42,7 +42,7 @@ def _chosen(summary: StoreSummary, agent: str | None) -> Sequence[AgentRow]:
         ids = [row.agent_id for row in summary.agents]
         near = difflib.get_close_matches(agent, ids, n=1)
         known = f"did you mean {near[0]!r}?" if near else f"it holds {', '.join(map(repr, ids[:5])) or 'none'}"
-        raise InvalidOption(f"{summary.name} holds no agent {agent!r}; {known}")
+        raise SapwoodError(f"{summary.name} holds no agent {agent!r}; {known}")
     return chosen
 
 

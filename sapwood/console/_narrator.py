@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REFRESH_EVERY: Final = 0.1
 """Seconds between two looks at the tree."""
 
-FRAME: Final = 0.1
+FRAME: Final = 0.08
 """Seconds that each moment of a replay is shown."""
 
 

@@ -120,7 +120,7 @@ class _Row:
     tree: str
 
     def save(self, connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM running_trees WHERE at < ?", (self.at - FORGOTTEN_AFTER,))
+        connection.execute("DELETE FROM running_trees WHERE at < ? - max(?, 3 * every)", (self.at, FORGOTTEN_AFTER))
         connection.execute(
             "INSERT OR REPLACE INTO running_trees (runtime, pid, at, every, tree) VALUES (?, ?, ?, ?, ?)",
             (self.runtime, self.pid, self.at, self.every, self.tree),

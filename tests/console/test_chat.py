@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 from pathlib import Path
 
 import pytest
+import trio
 
+from sapwood import OfflineModel, Runtime, open_runtime
+from sapwood.actors import RealEnvironment
+from sapwood.console._chat import Chat, ChatOptions
+from sapwood.console._chat_screen import ChatScreen
+from sapwood.console._demo_story import partitions
+from sapwood.console._lines import LineReader
 from sapwood.console._stored import StoredAgent, read_stored
 from sapwood.conversation import AssistantMessage, UserMessage
 from tests.console.command import behind_a_pipe, on_a_terminal, run_sapwood
@@ -105,6 +114,47 @@ def test_an_approval_that_is_left_for_later_can_be_taken_up_again(tmp_path: Path
     assert "decide> later\nit stays open; /approvals asks again" in done.out
     assert done.out.count("? delete_file(path='a.txt')") == 2
     assert "> /approvals\nnothing waits for your decision\n" in done.out
+
+
+def test_a_message_withdraws_what_was_left_open_and_is_followed_to_its_own_end(tmp_path: Path) -> None:
+    done = run_sapwood(*CHAT, folder=tmp_path, typed="Delete a.txt\nlater\nAdd a to-do: pack\n/todos\n/approvals\n")
+
+    assert "> Add a to-do: pack\n" in done.out
+    assert "Added 1 to-do: pack.\n> /todos\n☐ 1 pack\n> /approvals\nnothing waits for your decision\n" in done.out
+    assert done.out.count("delete_file needs approval") == 1
+
+
+async def test_a_registry_that_dies_while_the_chat_waits_costs_no_message(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    out = io.StringIO()
+    options = ChatOptions("trip", tmp_path / "a.db", OfflineModel())
+    chat = Chat(options, ChatScreen(out, plain=True), LineReader(reading, RealEnvironment()), echo=True)
+    codes: list[int] = []
+
+    async def talk(runtime: Runtime) -> None:
+        codes.append(await chat.talk(runtime))
+
+    with trio.fail_after(30):
+        async with open_runtime(store=options.store, signals=False) as runtime, trio.open_nursery() as nursery:
+            nursery.start_soon(talk, runtime)
+            os.write(writing, b"Add a to-do: pack\n")
+            while True:
+                if "pack.\n> " in out.getvalue():
+                    break
+                await trio.sleep(0.01)
+            lost = partitions(runtime.tree())
+            for partition in lost:
+                partition.ref.kill()
+            for partition in lost:
+                await partition.ref.wait_stopped()
+            os.write(writing, b"Add a to-do: leave\n/todos\n")
+            os.close(writing)
+
+    os.close(reading)
+    assert codes == [0]
+    assert "the agent is away" in out.getvalue()
+    assert "> /todos\n☐ 1 pack\n☐ 2 leave\n" in out.getvalue()
+    assert said(stored(tmp_path)) == ["Add a to-do: pack", "Add a to-do: leave"]
 
 
 def test_files_of_a_directory_and_of_a_scope_are_used_as_asked(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def test_inspect_shows_one_agent_alone_and_as_many_events_as_asked(store: Path, 
 def test_inspect_of_an_unknown_agent_names_the_nearest_one(store: Path, capsys: Shown) -> None:
     assert main(["inspect", str(store), "--agent", "waiting1"]) == 1
 
-    assert capsys.readouterr().err.endswith("holds no agent 'waiting1'; did you mean 'waiting-1'?\n")
+    problem = f"{store} holds no agent 'waiting1'; did you mean 'waiting-1'?"
+    assert capsys.readouterr().err == f"sapwood inspect: {problem}\n"
 
 
 def test_neither_inspect_nor_tree_changes_a_byte_or_leaves_a_file(store: Path, capsys: Shown) -> None:
