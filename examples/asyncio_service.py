@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import httpx2
 from hypercorn.asyncio import serve  # pyright: ignore[reportUnknownVariableType]  # parts of its signature are bare
@@ -88,15 +89,17 @@ async def use(url: str, runtime: Runtime) -> None:
 
 
 async def main() -> None:
-    with sapwood.start_in_thread() as runtime, socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with sapwood.start_in_thread() as thread:
+        runtime = thread.value
+        listener = socket.create_server(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = Config()
-        config.bind = [f"fd://{listener.fileno()}"]
+        config.bind = [f"fd://{listener.detach()}"]  # the server closes it
         config.accesslog = config.errorlog = None
         stop = asyncio.Event()
-        server = asyncio.create_task(serve(application(runtime), config, shutdown_trigger=stop.wait))
-        await use(f"http://127.0.0.1:{listener.getsockname()[1]}", runtime)
+        served: Any = application(runtime)
+        server = asyncio.create_task(serve(served, config, shutdown_trigger=stop.wait))
+        await use(url, runtime)
         stop.set()
         await server
     print("stopped, in order")

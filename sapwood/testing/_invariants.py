@@ -80,7 +80,7 @@ class Invariants:
         self.checks += 1
         holders: dict[object, int] = {}
         for cell in self._runtime.system.actors:
-            key = cell.birth.key
+            key = cell.ref.key
             if key is not None:
                 holders[key] = holders.get(key, 0) + 1
         for name, look in BUILT_IN.items():
