@@ -102,6 +102,8 @@ class Tree:
                 async with open_system(self._environment) as system:
                     await self._live(system)
         finally:
+            if self._runtime is not None:
+                self._runtime.end_stop()
             for event in (self._made, self._started, self._stopped):
                 event.set()
 
@@ -122,7 +124,6 @@ class Tree:
         if root.alive:
             with suppress(ActorDown):  # it gives up at the same moment
                 await root.stop()
-        runtime.end_stop()
 
     async def _watch_root(self, runtime: Runtime) -> None:
         reason = await runtime.root.wait_stopped()

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from sapwood._lifecycle import Tree, bare, includes_cancelled, only_cancelled, only_member
-from sapwood._signals import is_main_thread
+from sapwood._signals import handles_signals
 from sapwood.actors import (
     ActorSystem,
     Birth,
@@ -34,7 +34,6 @@ from sapwood.errors import (
     ChildFailed,
     InvalidChildSpec,
     InvalidOption,
-    PersistenceError,
     RegistryUnavailable,
     RuntimeClosed,
     RuntimeFailed,
@@ -56,7 +55,8 @@ from sapwood.supervision import (
     supervisor,
 )
 
-RESERVED: Final = ("store", "core")
+STORE: Final = "store"
+RESERVED: Final = (STORE, "core")
 """Ids of the runtime's own children."""
 
 
@@ -268,7 +268,7 @@ class Runtime:
         """Start everything below the root, in order; ends early, without an error, if the stop begins meanwhile.
 
         Raises:
-            PersistenceError: if the store cannot be opened.
+            PersistenceError, InvalidOption: if the store cannot be opened.
             ChildFailed, StartTimeout, AlreadyStarted, RegistryUnavailable: if another child cannot be started.
             RuntimeFailed: if the root supervisor gave up meanwhile.
         """
@@ -278,12 +278,13 @@ class Runtime:
             try:
                 await start_child(self.root, spec)
             except ChildFailed as failed:
-                if isinstance(failed.reason, Crashed) and isinstance(failed.reason.exception, PersistenceError):
+                if spec.id == STORE and isinstance(failed.reason, Crashed):
                     raise failed.reason.exception from failed
                 raise
             except ActorDown as down:
                 raise RuntimeFailed(down.reason or Killed()) from down
-        self._state = "open"
+        if self._state == "starting":
+            self._state = "open"
 
     def abort_starts(self) -> None:
         """Kill the workers that are still starting, so that their supervisors undo what they have begun."""
@@ -301,7 +302,7 @@ class Runtime:
             child(partial(Home, self, "filesystems", restarts=restarts, period=period), id="filesystems"),
         ]
         return [
-            child(self.serve_store, id="store", shutdown=10.0),
+            child(self.serve_store, id=STORE, shutdown=10.0),
             supervisor(core, strategy="rest_for_one", id="core", restarts=restarts, period=period),
             *options.children,
         ]
@@ -363,12 +364,13 @@ async def open_runtime(
         InvalidOption, InvalidChildSpec: if an option cannot work.
     """
     options = RuntimeOptions(store, tuple(children), synchronous, partitions, restarts, period, shutdown_timeout)
+    take_signals = handles_signals(wanted=signals)
     block = trio.CancelScope()
     tree = Tree(environment or RealEnvironment(), lambda system: Runtime(system, options), shutdown_timeout, block)
     failure: BaseException | None = None
     unwrap = bare
     try:
-        with tree.signals.receiving() if signals is True or (signals is None and is_main_thread()) else nullcontext():
+        with tree.signals.receiving() if take_signals else nullcontext():
             async with trio.open_nursery() as nursery:
                 for task in tree.tasks():
                     nursery.start_soon(task)

@@ -10,14 +10,23 @@ from contextlib import contextmanager
 import trio
 
 from sapwood.actors import Environment
+from sapwood.errors import InvalidOption
 
 EXIT_CODE_BASE = 128
 """A process that a signal ended exits with this plus the number of the signal."""
 
 
-def is_main_thread() -> bool:
-    """Say whether this is the main thread, the only one in which Python lets signals be handled."""
-    return threading.current_thread() is threading.main_thread()
+def handles_signals(*, wanted: bool | None) -> bool:
+    """Say whether signals are to be handled; None means yes in the main thread, the only one where Python lets it.
+
+    Raises:
+        InvalidOption: if they are wanted in another thread.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if wanted is not None and (type(wanted) is not bool or (wanted and not main)):
+        expected = "True, False or None" if main else "False or None outside the main thread"
+        raise InvalidOption(f"signals: expected {expected}; got {wanted!r}")
+    return main if wanted is None else wanted
 
 
 class SignalWatch:

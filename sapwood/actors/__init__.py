@@ -1,5 +1,6 @@
 """The kernel: actors, their mailboxes, and how they send, ask, watch and end."""
 
+from sapwood._public import publish as _publish
 from sapwood.actors._actor import Actor as Actor
 from sapwood.actors._asks import Failure as Failure
 from sapwood.actors._asks import Reply as Reply
@@ -71,3 +72,5 @@ from sapwood.actors._wire import Wire as Wire
 from sapwood.actors._wire import class_of as class_of
 from sapwood.actors._wire import record as record
 from sapwood.actors._wire import wire_of as wire_of
+
+_publish(globals())

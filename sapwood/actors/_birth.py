@@ -87,15 +87,17 @@ class Birth:
             InvalidOption: if the factory returns something else, or an actor that was started before.
             Exception: whatever the constructor raises.
         """
-        factory: Callable[..., object] = self.factory
+        factory: Any = self.factory
         args, kwargs = self.args, self.kwargs
-        if isinstance(factory, partial) and isinstance(factory.func, type):
-            factory, args, kwargs = factory.func, (*factory.args, *args), {**factory.keywords, **kwargs}
+        if isinstance(factory, partial):
+            bound = cast("partial[Any]", factory)
+            if isinstance(bound.func, type):
+                factory, args, kwargs = cast("Any", bound.func), (*bound.args, *args), {**bound.keywords, **kwargs}
         if not isinstance(factory, type):
-            return self._adopt(factory(*args, **kwargs), cell)
+            return self._adopt(cast("object", factory(*args, **kwargs)), cell)
         new = cast("Callable[..., object]", factory.__new__)
         actor = self._adopt(new(factory) if new is object.__new__ else new(factory, *args, **kwargs), cell)
-        actor.__init__(*args, **kwargs)
+        actor.__init__(*args, **kwargs)  # type: ignore[misc]  # it is an instance of that very class
         return actor
 
     def _adopt(self, made: object, cell: Cell) -> Actor:

@@ -282,6 +282,20 @@ class Cell(Inbox):
         elif not isinstance(reason, Normal) or source is self:
             self.kill(reason)
 
+    async def wait_ended(self) -> None:
+        """Wait until the end of this live actor has been announced."""
+        task = trio.lowlevel.current_task()
+        if self.waiters is None:
+            self.waiters = {}
+        self.waiters[task] = None
+
+        def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
+            if self.waiters is not None:
+                self.waiters.pop(task, None)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
     def task_ended(self, task: TaskRef, done: TaskDone) -> None:
         """Note that an owned task has ended."""
         if self.tasks is not None:

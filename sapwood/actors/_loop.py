@@ -153,7 +153,7 @@ async def awaiting(cell: Cell, callback: Awaitable[Any]) -> Any:
 # --- the loop -------------------------------------------------------------------------------------
 
 
-async def _loop(cell: Cell) -> Any:
+async def _loop(cell: Cell) -> Any:  # noqa: C901, PLR0912  # the hot path, where each call costs
     """Take messages until the actor is to leave; return its exit reason, or NEEDS_SCOPE."""
     actor = cell.actor
     plain = cell.plain
@@ -209,7 +209,7 @@ async def _loop(cell: Cell) -> Any:
         finally:
             cell.handled += count - begun
         cell.current = None
-        if box and (not cell.control or count >= MESSAGES or stopwatch() > end):
+        if (count >= MESSAGES or stopwatch() > end) if cell.control else box:
             count = 0
             await trio.lowlevel.checkpoint()
 

@@ -208,23 +208,14 @@ class Ref(Introspection):
         """
         cell = self._cell
         cell.system.check_thread(f"wait for {cell.label}", "runtime.portal.call(ref.wait_stopped)")
-        await trio.lowlevel.checkpoint()
-        if cell.reason is None:
-            task = trio.lowlevel.current_task()
-            if cell.waiters is None:
-                cell.waiters = {}
-            cell.waiters[task] = None
-
-            def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
-                if cell.waiters is not None:
-                    cell.waiters.pop(task, None)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            caller = wait_for(cell)
-            try:
-                await trio.lowlevel.wait_task_rescheduled(abort)
-            finally:
-                stop_waiting(caller, cell)
+        # Noted before anything else can run, so that the one that ends cannot ask the one that waits meanwhile.
+        caller = wait_for(cell)
+        try:
+            await trio.lowlevel.checkpoint()
+            if cell.reason is None:
+                await cell.wait_ended()
+        finally:
+            stop_waiting(caller, cell)
         assert cell.reason is not None
         return cell.reason
 

@@ -15,7 +15,7 @@ from sapwood.persistence import Claim, JournalStore, SnapshotPolicy
 COMMIT_WITHIN: Final = 60.0
 """Seconds that one commit may take before the store counts as gone."""
 
-MESSAGES_PER_EVENT: Final = 4
+MESSAGES_PER_EVENT: Final = 2
 """How many messages a snapshot may write for each event since the last one, so that a long history costs no more."""
 
 
@@ -35,8 +35,9 @@ class Log:
     """
 
     def __init__(self, store: JournalStore, claim: Claim, publisher: Publisher, policy: SnapshotPolicy) -> None:
-        state = claim.snapshot if isinstance(claim.snapshot, State) else State()
-        self.state = journal.fold(state, (entry.event for entry in claim.tail))
+        loaded = claim.snapshot if isinstance(claim.snapshot, State) else State()
+        steps = steps_of(loaded, [entry.event for entry in claim.tail])
+        self.state = steps[-1].after if steps else loaded
         self.seq = claim.seq
         self.epoch = claim.epoch
         self.agent_id = claim.agent_id
@@ -47,7 +48,9 @@ class Log:
         self._policy = policy
         self._snapshot_seq = claim.snapshot_seq
         self._lock = trio.Lock()
-        publisher.state = self.state
+        untold = publisher.attach(self.state, self.epoch, self.seq)
+        if 0 < untold <= len(steps):
+            announce(publisher, steps[-untold:])
 
     async def commit(self, *events: journal.JournalEvent) -> None:
         """Write events, all or none, and let them take effect in order.
@@ -68,6 +71,7 @@ class Log:
             steps = steps_of(self.state, events)
             await self._append(events)
             self.state = self._publisher.state = steps[-1].after
+            self._publisher.journal_seq = self.seq
             announce(self._publisher, steps)
             if self._wants_snapshot():
                 await self._snapshot()

@@ -39,6 +39,7 @@ class Publisher:
 
     Attributes:
         state: The conversation as its server last journaled it; None before the first server has loaded it.
+        journal_seq: Sequence number in the journal that `state` belongs to; everything up to it was announced.
         up: Whether the agent's tree runs, so that more events can be expected.
         serving: Whether a server has started and not ended.
 
@@ -53,6 +54,7 @@ class Publisher:
     ) -> None:
         self.agent_id = agent_id
         self.state: State | None = None
+        self.journal_seq = 0
         self.up = False
         self.serving = False
         self._environment = environment
@@ -74,17 +76,25 @@ class Publisher:
 
     # --- for the server ---------------------------------------------------------------------------
 
-    def begin(self, epoch: int) -> None:
-        """Note that a server starts with this epoch, and announce its status (S4-069).
+    def attach(self, state: State, epoch: int, journal_seq: int) -> int:
+        """Take the state that a server has loaded; return how many events of its journal were never announced.
+
+        Such events were journaled by a server that died before it could tell of them, or by another process.
 
         A publisher that has not published yet begins to count where no former process can have come with its epochs,
         so that a reader who comes back with an old number is told of a gap, and never waits for numbers to catch up.
         """
-        assert self.state is not None
+        untold = journal_seq - self.journal_seq if self.state is not None else 0
+        self.state, self.journal_seq = state, journal_seq
         if self._seq == 0 and epoch > 1:
             self._seq = (epoch - 1) << 32
             for reader in tuple(self._readers):
                 reader.jumped(self._seq)
+        return untold
+
+    def begin(self) -> None:
+        """Note that a server has started, and announce its status (S4-069)."""
+        assert self.state is not None
         self.serving = True
         self.publish(StatusChanged, self._run_id, status=self.state.status, detail=self.state.error)
 

@@ -19,8 +19,8 @@ class Receipt:
         message_id: Its id.
         run_id: The run that it started; empty if it waits for the present one to end, or if that run is over.
         queued: Whether it waits.
-        outcome: How its run ended, if it was sent again after that; else None.
-        text: The answer that ended its run, if it was sent again after that.
+        outcome: How its run ended, or why it waits now, if the message was sent again after that; else None.
+        text: The answer that ended its run, if the message was sent again after that.
     """
 
     message_id: str
@@ -45,7 +45,8 @@ def receipt_of(state: State, message_id: str) -> Receipt | None:
         if isinstance(each, AssistantMessage) and not each.tool_calls and each is not state.messages[-1]:
             return Receipt(message_id, "", queued=False, outcome="completed", text=each.text)
     if state.run is not None:
-        return Receipt(message_id, state.run.id, queued=False)
+        waits = state.run.phase if state.run.phase != "running" else None
+        return Receipt(message_id, state.run.id, queued=False, outcome=waits)
     last = state.messages[-1]
     if isinstance(last, AssistantMessage) and not last.tool_calls:
         return Receipt(message_id, "", queued=False, outcome="completed", text=last.text)

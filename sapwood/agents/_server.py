@@ -25,7 +25,7 @@ from sapwood.agents._requests import (
     SessionStatus,
     receipt_of,
 )
-from sapwood.agents._turn import settle
+from sapwood.agents._turn import leave_behind, settle
 from sapwood.conversation import (
     Accepted,
     Decision,
@@ -103,7 +103,7 @@ class AgentServer(Actor):
         for layer in self.agent.stack.starting:
             changes = await layer.on_server_start(self._context())
             await self._log.commit(*change_events(layer.name, changes or (), self.environment.new_id))
-        self._publisher.begin(self._log.epoch)
+        self._publisher.begin()
         return Continue()
 
     async def on_continue(self, token: Any) -> None:
@@ -118,7 +118,7 @@ class AgentServer(Actor):
                 if ready:
                     await self._begin(journal.RunStarted(state.run.id, "restart", self.environment.wall()))
             elif state.queue and not state.error:
-                await self._begin(self._next_run("queue"), *self._deliveries())
+                await self._begin(*self._supersede(), self._next_run("queue"), *self._deliveries())
         except PersistenceError as error:
             self._lost(error)
 
@@ -308,10 +308,10 @@ class AgentServer(Actor):
         return [journal.MessageUnqueued(item.id) for item in self._log.state.queue]
 
     def _supersede(self) -> list[journal.JournalEvent]:
-        """End a run that waits, because somebody has said something instead of deciding (BR-25)."""
+        """End what is open, because somebody has said something instead of deciding (BR-25)."""
         run = self._log.state.run
         if run is None:
-            return []
+            return leave_behind(self._log.state, self.environment.new_id)
         why = "the conversation went on before everything was decided"
         finished = journal.RunFinished(run.id, "cancelled", "superseded", self.environment.wall())
         return [*settle(self._log.state, why, self.environment.new_id), finished]

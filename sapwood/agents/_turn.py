@@ -11,6 +11,7 @@ UNKNOWN_OUTCOME: Final = (
     "Error: the process ended while {name} was running; whether it had its effect is unknown. Check before trying again"
 )
 STOPPED: Final = "Error: {name} was stopped ({why}); it may have had its effect. Check before trying again"
+LEFT: Final = "Error: {name} was left open by an earlier run; whether it had its effect is unknown. Check before trying again"
 NOT_RUN: Final = "Error: {name} was not run ({why})"
 
 
@@ -76,6 +77,16 @@ def settle(state: State, why: str, new_id: Callable[[str], str]) -> list[journal
         for call, text in texts.values()
     ]
     return [*results, *(journal.InterruptClosed(each.id, "withdrawn") for each in state.interrupts)]
+
+
+def leave_behind(state: State, new_id: Callable[[str], str]) -> list[journal.JournalEvent]:
+    """Return the events that settle calls which no run will ever carry out, as in a conversation that was imported.
+
+    Nobody runs them, since nobody knows whether that was done elsewhere.
+    """
+    return [
+        journal.ToolFinished(error_result(call, LEFT.format(name=call.name), new_id("msg_"))) for call in open_calls(state)
+    ]
 
 
 def error_result(call: ToolCall, text: str, message_id: str) -> ToolResult:

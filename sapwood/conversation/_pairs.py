@@ -74,7 +74,8 @@ def place_result(messages: tuple[Message, ...], result: ToolResult) -> tuple[Mes
             order = [call.id for call in message.tool_calls]
             if result.call_id in order:
                 at = index + 1 + _earlier_results(messages[index + 1 :], order, order.index(result.call_id))
-                return (*messages[:at], result, *messages[at:])
+                # One copy where it comes last, as it nearly always does; unpacking would make two.
+                return messages[:at] + (result,) + messages[at:] if at < len(messages) else messages + (result,)  # noqa: RUF005  # as above
     return None
 
 

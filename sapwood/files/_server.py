@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from sapwood.actors import Actor, ExitReason, Failure, Request, handle, message
+import trio
+
+from sapwood.actors import Actor, Failure, Request, handle, message
 from sapwood.errors import FileError, InvalidOption
 from sapwood.files._backend import FileBackend, FileEntry
 from sapwood.files._quota import Quota
@@ -16,6 +18,10 @@ from sapwood.files._tree import FileTree
 
 BackendFactory: TypeAlias = Callable[[], FileBackend]
 """Makes the backend anew at every start of the actor."""
+
+
+CLOSE_WITHIN: Final = 10.0
+"""Seconds that closing the backend may take."""
 
 
 @message("files.list")
@@ -91,13 +97,29 @@ class FileSystemServer(Actor):
         self._limits = limits
         self._deny = deny
         self._tree: FileTree | None = None
+        self._failure: Exception | None = None
 
     async def on_start(self) -> None:
-        self._tree = FileTree(self._factory(), self.environment, limits=self._limits, deny=self._deny)
-        await self._tree.open()
+        tree = self._tree = FileTree(self._factory(), self.environment, limits=self._limits, deny=self._deny)
+        settled = trio.Event()
+        self.start_task(self._keep_open, tree, settled, name="backend")
+        await settled.wait()
+        if self._failure is not None:
+            raise self._failure
 
-    async def on_stop(self, reason: ExitReason) -> None:
-        await self._files.close()
+    async def _keep_open(self, tree: FileTree, settled: trio.Event) -> None:
+        """Keep the backend open; the kernel ends an actor's tasks in every case, so a kill leaves nothing open."""
+        try:
+            await tree.open()
+            settled.set()
+            await trio.sleep_forever()
+        except Exception as error:
+            # Raised again by `on_start`, which makes it the reason why the start failed.
+            self._failure = error
+        finally:
+            settled.set()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WITHIN):
+                await tree.close()
 
     def format_state(self) -> str:
         return f"limits={self._limits}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sapwood.errors import InvalidOption
 from sapwood.files import FileClient
@@ -42,7 +42,8 @@ class FileSystem(Middleware):
         enabled_tools: Sequence[str] | None = None,
         reading_only: bool = False,
     ) -> None:
-        if scope is not None and (not scope or not isinstance(scope[0], str)):
+        is_scope = isinstance(cast("object", scope), tuple) and scope and isinstance(scope[0], str)
+        if scope is not None and not is_scope:
             raise InvalidOption(f'FileSystem: expected a scope such as ("user", 1), or None; got {scope!r}')
         chosen = TOOLS if enabled_tools is None else tuple(enabled_tools)
         unknown = [name for name in chosen if name not in TOOLS]

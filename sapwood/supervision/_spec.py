@@ -16,6 +16,7 @@ from sapwood.supervision._functions import FunctionChild
 
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 ShutdownTime: TypeAlias = float | Literal["brutal_kill"] | None
+Kind: TypeAlias = Literal["worker", "supervisor"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 
@@ -56,28 +57,43 @@ class ChildSpec:
     birth: Birth
     restart: Restart = "permanent"
     shutdown: ShutdownTime = 5.0
-    type: Literal["worker", "supervisor"] = "worker"
+    type: Kind = "worker"
     significant: bool = False
     backoff: Backoff | None = None
     start_timeout: float | None = None
     detach_stuck: bool = False
 
     def __attrs_post_init__(self) -> None:
-        checks: tuple[tuple[str, bool, str], ...] = (
-            ("id", isinstance(self.id, str) and bool(self.id), "a string that is not empty"),
-            ("birth", isinstance(self.birth, Birth), "what child(...) makes of a start function"),
-            ("restart", self.restart in RESTARTS, f"one of {', '.join(RESTARTS)}"),
-            ("shutdown", _is_shutdown_time(self.shutdown), "seconds >= 0, None to wait for ever, or 'brutal_kill'"),
-            ("type", self.type in TYPES, f"one of {', '.join(TYPES)}"),
-            ("significant", isinstance(self.significant, bool), "True or False"),
-            ("significant", not (self.significant and self.restart == "permanent"), "False for a permanent child"),
-            ("backoff", self.backoff is None or isinstance(self.backoff, Backoff), "None or a Backoff"),
-            ("start_timeout", self.start_timeout is None or _is_positive(self.start_timeout), "None or seconds > 0"),
-            ("detach_stuck", isinstance(self.detach_stuck, bool), "True or False"),
-        )
-        for field, fine, expected in checks:
-            if not fine:
+        for field, fine, expected in _CHECKS:
+            if not fine(self):
                 raise InvalidChildSpec(field, expected, getattr(self, field))
+
+
+# The types are checked as well, for callers without a type checker.
+_CHECKS: Final[tuple[tuple[str, Callable[[ChildSpec], bool], str], ...]] = (
+    ("id", lambda spec: isinstance(spec.id, str) and bool(spec.id), "a string that is not empty"),
+    ("birth", lambda spec: isinstance(spec.birth, Birth), "what child(...) makes of a start function"),
+    ("restart", lambda spec: spec.restart in RESTARTS, f"one of {', '.join(RESTARTS)}"),
+    (
+        "shutdown",
+        lambda spec: _is_shutdown_time(spec.shutdown),
+        "seconds >= 0, None to wait for ever, or 'brutal_kill'",
+    ),
+    ("type", lambda spec: spec.type in TYPES, f"one of {', '.join(TYPES)}"),
+    ("significant", lambda spec: isinstance(spec.significant, bool), "True or False"),
+    (
+        "significant",
+        lambda spec: not spec.significant or spec.restart != "permanent",
+        "False for a permanent child",  # F02
+    ),
+    ("backoff", lambda spec: spec.backoff is None or isinstance(spec.backoff, Backoff), "None or a Backoff"),
+    (
+        "start_timeout",
+        lambda spec: spec.start_timeout is None or _is_positive(spec.start_timeout),
+        "None or seconds > 0",
+    ),
+    ("detach_stuck", lambda spec: isinstance(spec.detach_stuck, bool), "True or False"),
+)
 
 
 def child(
@@ -92,6 +108,7 @@ def child(
     start_timeout: float | None = None,
     detach_stuck: bool = False,
     mailbox: MailboxOptions | None = None,
+    type: Kind | None = None,  # noqa: A002  # the field's name in OTP
 ) -> ChildSpec:
     """Describe a child: `child(Account, 100, key=("account", 1))`.
 
@@ -109,13 +126,16 @@ def child(
         start_timeout: See `ChildSpec`.
         detach_stuck: See `ChildSpec`.
         mailbox: Bounds of its mailbox; None for those of its class.
+        type: `worker` or `supervisor`; None for what the class of `start` is, and a worker if it is a function. Say
+            it for a function that returns a supervisor.
 
     Raises:
         InvalidChildSpec: naming the field that cannot work, what was expected, and what was got (OTP A09).
     """
     function, bound, keywords = _unwrap(start)
-    kind = _kind(function)
-    name: str = getattr(function, "__name__", type(function).__name__)
+    found = _kind(function)
+    kind = found if type is None else type
+    name = _name(function)
     title = id if isinstance(id, str) else ""
     if _is_async(function):
         birth = Birth(FunctionChild(function, keywords), (*bound, *args), {}, key, mailbox, title=title or name)
@@ -125,7 +145,7 @@ def child(
         id=id if id is not None else name if key is None else repr(key),
         birth=birth,
         restart=restart,
-        shutdown=DEFAULT_SHUTDOWN[kind] if shutdown is DEFAULT else shutdown,
+        shutdown=DEFAULT_SHUTDOWN.get(kind) if shutdown is DEFAULT else shutdown,
         type=kind,
         significant=significant,
         backoff=backoff,
@@ -192,7 +212,12 @@ def _unwrap(start: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return function, (*bound, *outer.args), {**keywords, **outer.keywords}
 
 
-def _kind(function: Any) -> Literal["worker", "supervisor"]:
+def _name(function: Any) -> str:
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name
+
+
+def _kind(function: Any) -> Kind:
     if isinstance(function, type):
         cls = cast("type[Any]", function)
         if issubclass(cls, Actor):

@@ -17,9 +17,11 @@ from sapwood.conversation import (
     StatusChanged,
     TextStreamed,
     ToolFinished,
+    journal,
 )
-from sapwood.errors import ActorDown
+from sapwood.errors import ActorDown, StoreUnavailable
 from sapwood.models import Delay, call
+from sapwood.persistence import Journal
 from tests.agents.kit import finished, names, of, opened, server_of, until, waiting_events
 
 
@@ -240,3 +242,27 @@ async def test_a_subscription_that_outlives_the_agent_keeps_its_place(
         assert names([event async for event in events]) == ["StatusChanged", "AgentShutdown"]
         await runtime.sessions.ensure_running(agent(), "c1")
         assert names(await waiting_events(events)) == ["StatusChanged"]
+
+
+@pytest.mark.row("UP-14", "UP-72")
+async def test_what_was_journaled_and_never_announced_is_announced_by_the_next_server(
+    runtime: Runtime, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+    lost = [True]
+
+    async def losing(self: Journal, *args: Any, **options: Any) -> int:
+        seq = await append(self, *args, **options)
+        if lost[0] and any(isinstance(event, journal.RunFinished) for event in options["events"]):
+            lost[0] = False
+            raise StoreUnavailable("store.db", "the acknowledgement was lost")
+        return seq
+
+    monkeypatch.setattr(Journal, "append", losing)
+    session = await runtime.sessions.ensure_running(agent("hello"), "c1")
+    with trio.fail_after(10):
+        async with session.send("go") as run:
+            seen, end = await until(run, RunFinished)
+    assert (end.outcome, end.text) == ("completed", "hello")
+    assert names(seen)[-3:] == ["AgentShutdown", "StatusChanged", "RunFinished"]
+    assert (await session.status()).epoch == 2

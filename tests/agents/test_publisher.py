@@ -36,8 +36,8 @@ class Wall(SimulatedEnvironment):
 def publisher(epoch: int = 1, on_idle: Callable[[Publisher], None] = lambda _: None) -> Publisher:
     made = Publisher("c1", Wall(), on_idle)
     made.up = True
-    made.state = State()
-    made.begin(epoch)
+    made.attach(State(), epoch, 0)
+    made.begin()
     return made
 
 
@@ -137,8 +137,8 @@ def test_numbers_of_a_later_process_are_above_those_of_earlier_ones_and_the_jump
     later = Publisher("c1", Wall())
     back = later.subscribe(after=first.seq)
     new = later.subscribe()
-    later.state = State()
-    later.begin(2)
+    later.attach(State(), 2, 0)
+    later.begin()
     assert later.seq > first.seq
     got = held(back)
     assert isinstance(got[0], Gap)
@@ -221,7 +221,7 @@ def test_the_end_of_a_server_is_told_once_for_each_start() -> None:
     say(source)
     source.shut_down("crash")
     source.shut_down("crash")
-    source.begin(2)
+    source.begin()
     source.shut_down("killed")
     source.shut_down("shutdown")
     got = held(reader)
@@ -244,7 +244,7 @@ async def test_iteration_ends_with_the_tree_after_everything_was_read_and_can_be
     assert [event async for event in reader] != []
     assert [event async for event in reader] == []
     source.up = True
-    source.begin(2)
+    source.begin()
     assert isinstance(await anext(reader), StatusChanged)
 
 

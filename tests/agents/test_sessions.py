@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from sapwood import Agent, NotRunning, Running, Runtime, ScriptedModel, Unavailable
+from sapwood import Actor, Agent, NotRunning, Running, Runtime, ScriptedModel, Unavailable
 from sapwood.agents import Stopped
 from sapwood.agents._server import AgentServer
 from sapwood.conversation import PatchMetadata
@@ -350,20 +350,8 @@ async def test_a_conversation_that_never_stays_up_is_refused_after_a_few_attempt
     async def tree(*_: Any) -> Any:
         return dead
 
-    dead = (await runtime.spawn(lambda: Ending()))
-    await dead.wait_stopped()
+    dead = await runtime.spawn(Actor)
+    await dead.stop()
     monkeypatch.setattr(runtime.sessions, "_tree", tree)
     with trio.fail_after(5), pytest.raises(ActorDown, match="agent 'c1'"):
         await runtime.sessions.ensure_running(agent, "c1")
-
-
-class Ending(AgentServer):
-    def __init__(self) -> None:
-        pass
-
-    async def on_start(self) -> Any:
-        await trio.lowlevel.checkpoint()
-        self.stop()
-
-    async def on_stop(self, reason: Any) -> None:
-        await trio.lowlevel.checkpoint()

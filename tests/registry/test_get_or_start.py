@@ -290,7 +290,7 @@ class TestWhatCannotStart:
                 await ref.wait_stopped()
             assert runtime.registry.lookup_nowait(KEY) == NotRunning()
 
-    async def test_a_full_supervisor(self, runtime: Runtime) -> None:
+    async def test_a_supervisor_that_is_full(self, runtime: Runtime) -> None:
         full = await start_child(home(runtime), child(lambda: DynamicSupervisor(max_children=0)))
         with pytest.raises(MaxChildren):
             await get(runtime, counter([]), under=full)
@@ -328,7 +328,7 @@ class TestWhatCannotStart:
 
 @pytest.mark.row("AR-24.41", "S4-047", "UP-50")
 class TestWhileTheRegistryCannotTell:
-    async def test_nothing_is_started(self, runtime: Runtime) -> None:
+    async def test_nothing_at_all_is_started(self, runtime: Runtime) -> None:
         made: list[str] = []
         answers: set[str] = set()
 

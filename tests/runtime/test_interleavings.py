@@ -29,7 +29,7 @@ from sapwood.registry import Key, Lookup, NotRunning, Running, Unavailable
 from sapwood.supervision import ChildSpec, DynamicSupervisor, child, start_child
 from sapwood.testing import Chaos, Invariants, Target, simulate
 
-BLOCKS = 10
+BLOCKS = 50
 INSIDE: tuple[Key, ...] = (("inside", 1), ("inside", "two"), ("inside", ("three", 3)))
 OUTSIDE: tuple[Key, ...] = (("outside", 1), ("outside", b"two"))
 KEYS = INSIDE + OUTSIDE

@@ -173,6 +173,33 @@ def test_the_first_one_cancels_the_block_and_stops_children_in_reverse_order(sta
     assert program.error == ""
 
 
+NESTED = """
+async def inner():
+    async with open_runtime(children=[child(Note, "inner")]):
+        say("inner open")
+        await trio.sleep_forever()
+"""
+
+
+@pytest.mark.row("N05")
+def test_one_signal_stops_a_runtime_and_the_one_around_it(start: Start) -> None:
+    program = start('[child(Note, "outer")]', body="inner()", before=NESTED)
+    program.wait_for("inner open")
+    program.send(signal.SIGTERM)
+
+    assert program.end() == 128 + signal.SIGTERM
+    assert program.said == [
+        "open",
+        "inner open",
+        "stopping inner",
+        "stopped inner",
+        "left",
+        "stopping outer",
+        "stopped outer",
+        "exit 143",
+    ]
+
+
 @NUMBERS
 @pytest.mark.row("BR-74")
 def test_the_second_one_cancels_what_is_left_at_once(start: Start, number: int) -> None:
@@ -264,7 +291,7 @@ async def serve_until_signalled(seed: int, events: list[str]) -> None:
         async def on_continue(self, token: object) -> None:
             while True:
                 try:
-                    await trio.sleep(0.01 * random.random())
+                    await trio.sleep(0.2 * random.random())
                 except Exception as error:
                     events.append(f"saw {error!r}")
 

@@ -333,6 +333,8 @@ class TestOptions:
             ({"partitions": 2.0}, "partitions: expected an int >= 1"),
             ({"store": 7}, "store: expected a path"),
             ({"shutdown_timeout": 0}, "shutdown_timeout: expected seconds > 0"),
+            ({"signals": "yes"}, "signals: expected True, False or None"),
+            ({"synchronous": "OFF"}, "FULL"),
         ],
     )
     async def test_one_that_cannot_work_is_named(self, options: dict[str, Any], problem: str) -> None:
@@ -417,3 +419,15 @@ async def test_a_child_of_a_crashed_group_whose_partition_recovers_costs_no_rest
 
         assert runtime.ready()
         assert isinstance(runtime.registry.lookup_nowait(("keyed", 1)), Running)
+
+
+async def test_signals_are_not_offered_where_python_cannot_handle_them() -> None:
+    async def open_it() -> None:
+        async with open_runtime(signals=True):
+            pytest.fail("the block ran")
+
+    def elsewhere() -> None:
+        with pytest.raises(InvalidOption, match="signals: expected False or None outside the main thread"):
+            trio.run(open_it)
+
+    await trio.to_thread.run_sync(elsewhere)

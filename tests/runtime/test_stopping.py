@@ -233,6 +233,8 @@ class TestBudgets:
             pass
 
         assert events[6:] == ["-f", "-e"]
+        with pytest.raises(StoreUnavailable, match="the runtime has stopped"):
+            _ = runtime.store
         assert trio.current_time() == pytest.approx(10)
         assert runtime.system.actors == {}
         assert caplog.records == []

@@ -21,7 +21,7 @@ from sapwood.supervision import (
     terminate_child,
     which_children,
 )
-from tests.supervision.kit import BoomError, Stage, states
+from tests.supervision.kit import BoomError, Crash, Stage, states
 
 
 class Service:
@@ -291,8 +291,6 @@ async def test_a_function_is_an_actor_to_others_and_may_use_actors(autojump_cloc
 async def test_messages_to_a_function_are_dead_letters(
     autojump_clock: MockClock, stage: Stage, service: Service
 ) -> None:
-    from tests.supervision.kit import Crash
-
     await stage.supervise(child(service.serve, id="s"))
 
     stage.ref("s").tell(Crash())

@@ -213,7 +213,7 @@ class Comparison:
 @pytest.mark.row(
     "C02", "C03", "C07", "C09", "C10", "C11", "C13", "D01", "D03", "D06", "D08", "F05", "F06", "G09", "BR-02"
 )
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(program=programs(), seed=st.integers(0, 2**32))
 @example(
     program=Program(

@@ -410,6 +410,21 @@ def test_a_supervisor_killed_hard_leaves_no_descendant_and_every_leaf_was_killed
         simulate(on_stage(act), seed)
 
 
+@pytest.mark.row("E14")
+async def test_a_supervisor_that_kills_itself_asks_no_child_to_stop(autojump_clock: MockClock, stage: Stage) -> None:
+    class Suicidal(Supervisor):
+        def on_unhandled(self, message: Any) -> None:
+            self.ref.kill()
+
+    log: list[str] = []
+    top = await stage.system.spawn(Suicidal, [stage.worker("a"), slow("b", 0, log)], strategy="one_for_one")
+    top.tell(Crash())
+    await stage.settle()
+
+    assert reasons(stage) == {"a": Killed(), "b": Killed(), "Suicidal#1": Killed()}
+    assert log == []
+
+
 @pytest.mark.row("E14", "B01")
 async def test_a_killed_inner_supervisor_comes_back_only_after_all_below_it_are_gone(
     autojump_clock: MockClock, stage: Stage

@@ -423,6 +423,18 @@ async def test_a_spec_has_the_defaults_of_its_kind(autojump_clock: MockClock, st
         assert (spec.restart, spec.type, spec.significant, spec.shutdown) == ("permanent", "supervisor", False, None)
 
 
+@pytest.mark.row("A11", "A09")
+def test_a_function_that_returns_a_supervisor_may_be_declared_as_one() -> None:
+    def make() -> Supervisor:
+        return Supervisor(strategy="one_for_one")
+
+    assert (child(make).type, child(make).shutdown) == ("worker", 5.0)
+    assert (child(make, type="supervisor").type, child(make, type="supervisor").shutdown) == ("supervisor", None)
+    wrong: Any = "daemon"
+    with pytest.raises(InvalidChildSpec, match="type"):
+        child(make, type=wrong)
+
+
 @pytest.mark.row("A11")
 def test_the_default_id_is_the_key_or_the_name_of_what_is_started() -> None:
     async def serve() -> None: ...

@@ -60,7 +60,8 @@ def _created(state: State, event: e.ConversationCreated) -> State:
 
 def _add(state: State, message: Message) -> State:
     if not isinstance(message, ToolResult):
-        return evolve(state, messages=(*state.messages, message))
+        # `+` copies once; unpacking into a new tuple would copy twice, which long conversations feel at every event.
+        return evolve(state, messages=state.messages + (message,))  # noqa: RUF005  # as above
     placed = place_result(state.messages, message)
     if placed is None:
         return state

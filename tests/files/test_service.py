@@ -1,0 +1,137 @@
+"""The service: finds or starts the filesystem of a scope, one for each, apart from whoever uses it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from sapwood import NotRunning, Running, Runtime, Unavailable, open_runtime
+from sapwood.actors import SimulatedEnvironment
+from sapwood.errors import BackendFailed, ChildFailed, FileMissing, InvalidOption, QuotaExceeded, RegistryUnavailable
+from sapwood.files import DirectoryBackend, MemoryBackend, Quota, Scope
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[Runtime]:
+    environment = SimulatedEnvironment()
+    async with open_runtime(store=tmp_path / "store.db", environment=environment, signals=False) as runtime:
+        yield runtime
+
+
+@pytest.mark.row("S4-060", "S4-047", "AR-24.48")
+async def test_the_first_call_starts_the_filesystem_and_many_at_once_start_one(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    client = runtime.files.client(("user", 1))
+    assert runtime.files.lookup(("user", 1)) == NotRunning()
+
+    async def write(number: int) -> None:
+        await client.write(f"{number}.md", str(number))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(write, number)
+    assert list(runtime.registry.running("files")) == [("files", "user", 1)]
+    assert (await client.ls()).total == 20
+    assert (await client.statistics()).files == 20
+
+
+@pytest.mark.row("S4-058", "AR-24.55")
+async def test_two_scopes_know_nothing_of_each_other(runtime: Runtime, autojump_clock: MockClock) -> None:
+    scopes: list[Scope] = [("user", 1), ("user", 2), ("project", 1), ("project", 1, "docs"), ("agent", "c1")]
+    for scope in scopes:
+        await runtime.files.client(scope).write("a.md", repr(scope))
+    for scope in scopes:
+        assert (await runtime.files.client(scope).read("a.md")).lines == (repr(scope),)
+
+
+async def test_the_client_does_all_that_a_tree_does(runtime: Runtime, autojump_clock: MockClock) -> None:
+    client = runtime.files.client(("user", 1))
+    await client.write("a.md", "one\n", expected_version=0)
+    done = await client.edit("a.md", "one", "two", expected_version=1)
+    assert done.entry.version == 2
+    assert [match.text for match in (await client.search("two")).matches] == ["two"]
+    await client.delete("a.md", expected_version=2)
+    with pytest.raises(FileMissing):
+        await client.read("a.md")
+
+
+@pytest.mark.row("S4-057", "AR-24.54")
+async def test_a_filesystem_that_crashes_is_restarted_and_one_that_was_stopped_is_not(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    client = runtime.files.client(("user", 1))
+    await client.write("a.md", "kept")
+    first = await runtime.files.find(("user", 1))
+    first.kill()
+    await trio.sleep(1)
+    found = runtime.files.lookup(("user", 1))
+    assert isinstance(found, Running)
+    assert found.ref is not first
+    assert (await client.read("a.md")).lines == ("kept",)
+
+    await found.ref.stop()
+    await trio.sleep(1)
+    assert runtime.files.lookup(("user", 1)) == NotRunning()
+    assert (await client.read("a.md")).lines == ("kept",)
+
+
+@pytest.mark.row("S4-061")
+async def test_a_scope_is_kept_as_the_host_says(runtime: Runtime, autojump_clock: MockClock, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    environment = runtime.environment
+    runtime.files.configure(
+        ("project", 42), lambda scope: DirectoryBackend(root, environment), limits=Quota(max_file_bytes=10), deny=(".env",)
+    )
+    client = runtime.files.client(("project", 42))
+    await client.write("a.md", "x")
+    assert (root / "a.md").read_text() == "x"
+    with pytest.raises(QuotaExceeded):
+        await client.write("b.md", "x" * 11)
+    with pytest.raises(Exception, match="denied"):
+        await client.write(".env", "x")
+
+
+async def test_limits_alone_leave_the_backend_as_it_is(runtime: Runtime, autojump_clock: MockClock) -> None:
+    runtime.files.configure(("user", 1), limits=Quota(max_files=1))
+    client = runtime.files.client(("user", 1))
+    await client.write("a.md", "x")
+    with pytest.raises(QuotaExceeded):
+        await client.write("b.md", "x")
+
+
+@pytest.mark.row("S4-045", "AR-24.40", "AR-24.41")
+async def test_nothing_is_started_while_the_registry_cannot_tell(runtime: Runtime, autojump_clock: MockClock) -> None:
+    runtime.registry.drain()
+    assert runtime.files.lookup(("user", 1)) == Unavailable("draining")
+    with pytest.raises(RegistryUnavailable, match="draining"):
+        await runtime.files.client(("user", 1)).ls()
+
+
+async def test_a_backend_that_cannot_be_opened_is_no_empty_filesystem(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    class Locked(MemoryBackend):
+        async def open(self) -> None:
+            raise BackendFailed("store", "locked")
+
+    environment = runtime.environment
+    runtime.files.configure(("user", 1), lambda scope: Locked(environment))
+    for _ in range(2):
+        with pytest.raises(ChildFailed, match="locked"):
+            await runtime.files.client(("user", 1)).ls()
+    assert runtime.files.lookup(("user", 1)) == NotRunning()
+
+
+@pytest.mark.parametrize("scope", ["user", (), (1, "user"), None, ["user", 1]])
+async def test_what_is_no_scope_is_refused(runtime: Runtime, autojump_clock: MockClock, scope: Any) -> None:
+    with pytest.raises(InvalidOption, match='expected a tuple such as \\("user", 1\\)'):
+        runtime.files.client(scope)
+    with pytest.raises(InvalidOption, match="filesystem scope"):
+        runtime.files.configure(scope)
