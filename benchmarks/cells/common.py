@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import resource
+import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 UNITS: Final = {
     "W1 tell": "us/message",
@@ -21,6 +22,8 @@ UNITS: Final = {
     "W8 ring of 1,000": "us/hop",
 }
 
+WORKLOADS: Final = ("w1", "w2a", "w2b", "w3", "w4", "w5", "w6", "w7", "w8")
+
 TELLS: Final = 200_000
 ASKS: Final = 10_000
 CALLERS: Final = 100
@@ -32,6 +35,26 @@ LOOKUPS: Final = 200_000
 CRASHES: Final = 200
 RING: Final = 1_000
 HOPS: Final = 50_000
+
+
+class Latch:
+    """Sets an event when it has been set so many times itself."""
+
+    def __init__(self, event: Any, count: int) -> None:
+        self.event = event
+        self.left = count
+        self.lock = threading.Lock()  # some libraries have a thread for each actor
+
+    def set(self) -> None:
+        with self.lock:
+            self.left -= 1
+            last = not self.left
+        if last:
+            self.event.set()
+
+
+class Unsupported(Exception):
+    """A library has nothing that a workload could measure; the text says what is missing."""
 
 
 def resident_kb() -> float:

@@ -284,9 +284,10 @@ class Actor:
         return timer
 
     def set_idle_timeout(self, seconds: float | None) -> None:
-        """Have `on_idle` called whenever nothing arrives for so many seconds; None switches that off (OTP I24).
+        """Have `on_idle` called when nothing arrives for so many seconds; None switches that off (OTP I24).
 
-        While it is on, an ask costs this actor a task switch.
+        It is called once in each while without messages; to be called again, set it again in `on_idle`. While it is
+        on, an ask costs this actor a task switch.
         """
         cell = self._living("set_idle_timeout")
         if seconds is not None and not seconds >= 0:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from sapwood.actors._deadlines import Deadline
 
 
+INFINITY: Final = float("inf")
+
+
 class OnIdle:
     """The continuation that stands for an idle time-out."""
 
@@ -21,35 +24,33 @@ ON_IDLE: Final = OnIdle()
 
 
 class IdleTimeout:
-    """When the actor has been idle for too long.
+    """When the actor has been idle for too long: once in each while without messages.
 
     Counts from the moment at which the mailbox was empty and the last message handled. Introspection counts as no
     activity; a message that comes at the very moment goes first, also with a time-out of 0.
     """
 
-    __slots__ = ("_cell", "_deadline", "_due", "_handled", "seconds")
+    __slots__ = ("_cell", "_deadline", "_due", "_handled", "_seconds")
 
     def __init__(self, cell: Cell, seconds: float) -> None:
         self._cell = cell
-        self.seconds = seconds
-        self._due: float | None = None
-        self._handled = -1
+        self._seconds = seconds
+        self._due = 0.0
+        self._handled: int | None = None
         self._deadline: Deadline | None = None
 
     def is_due(self) -> bool:
         """Say whether `on_idle` is to run now; called each time the actor finds its mailbox empty."""
         cell = self._cell
         now = trio.current_time()
-        if self._due is None or self._handled != cell.handled:
-            self._due = now + self.seconds
+        if self._handled != cell.handled:
             self._handled = cell.handled
+            self._due = now + self._seconds
             self.cancel()
-        elif self._deadline is not None:
-            return False
-        elif now >= self._due:
-            self._due = None
+            self._deadline = cell.system.deadlines.at(self._due, self._fire)
+        elif self._deadline is None and now >= self._due:
+            self._due = INFINITY
             return True
-        self._deadline = cell.system.deadlines.at(self._due, self._fire)
         return False
 
     def cancel(self) -> None:

@@ -12,8 +12,8 @@ from sapwood.conversation import State, journal
 from sapwood.errors import CodecError, PersistenceError, StaleEpoch, StoreUnavailable
 from sapwood.persistence import Claim, JournalStore, SnapshotPolicy
 
-COMMIT_WITHIN: Final = 60.0
-"""Seconds that one commit may take before the store counts as gone."""
+COMMIT_WITHIN: Final = 30.0
+"""Seconds that one commit may take before the store counts as gone; well below what askers wait for."""
 
 MESSAGES_PER_EVENT: Final = 2
 """How many messages a snapshot may write for each event since the last one, so that a long history costs no more."""

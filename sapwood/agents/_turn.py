@@ -11,7 +11,9 @@ UNKNOWN_OUTCOME: Final = (
     "Error: the process ended while {name} was running; whether it had its effect is unknown. Check before trying again"
 )
 STOPPED: Final = "Error: {name} was stopped ({why}); it may have had its effect. Check before trying again"
-LEFT: Final = "Error: {name} was left open by an earlier run; whether it had its effect is unknown. Check before trying again"
+LEFT: Final = (
+    "Error: {name} was left open by an earlier run; whether it had its effect is unknown. Check before trying again"
+)
 NOT_RUN: Final = "Error: {name} was not run ({why})"
 
 
@@ -85,7 +87,8 @@ def leave_behind(state: State, new_id: Callable[[str], str]) -> list[journal.Jou
     Nobody runs them, since nobody knows whether that was done elsewhere.
     """
     return [
-        journal.ToolFinished(error_result(call, LEFT.format(name=call.name), new_id("msg_"))) for call in open_calls(state)
+        journal.ToolFinished(error_result(call, LEFT.format(name=call.name), new_id("msg_")))
+        for call in open_calls(state)
     ]
 
 

@@ -28,6 +28,7 @@ SapwoodError
 │   └── StartTimeout         starting took longer than allowed
 ├── ChildNotFound, ChildRunning, ChildRestarting      answers of supervisor management calls
 ├── AlreadyRegistered        another live actor holds the key
+├── NotRegistered            the calling actor does not hold the key whose value it would change
 ├── RegistryUnavailable      the registry cannot tell; never the same as "not running"
 ├── RuntimeClosed            the runtime is stopping or has stopped
 ├── RuntimeFailed            the root supervisor gave up, so the runtime has stopped by itself
@@ -105,6 +106,7 @@ from sapwood.errors._persistence import StaleEpoch as StaleEpoch
 from sapwood.errors._persistence import StoreCorrupt as StoreCorrupt
 from sapwood.errors._persistence import StoreUnavailable as StoreUnavailable
 from sapwood.errors._registry import AlreadyRegistered as AlreadyRegistered
+from sapwood.errors._registry import NotRegistered as NotRegistered
 from sapwood.errors._registry import RegistryUnavailable as RegistryUnavailable
 from sapwood.errors._registry import RuntimeClosed as RuntimeClosed
 from sapwood.errors._registry import RuntimeFailed as RuntimeFailed

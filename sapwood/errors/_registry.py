@@ -19,6 +19,15 @@ class AlreadyRegistered(SapwoodError):
         self.holder = holder
 
 
+class NotRegistered(SapwoodError):
+    """The calling actor does not hold the key whose value it would change; nothing was done (OTP K13)."""
+
+    def __init__(self, key: object, caller: Any) -> None:
+        super().__init__(f"key {key!r} is not held by {caller!r}, which would change its value; register it first")
+        self.key = key
+        self.caller = caller
+
+
 class RegistryUnavailable(SapwoodError):
     """The registry cannot say whether an actor runs. This is not "not running": start nothing, answer 503.
 

@@ -106,8 +106,12 @@ class LocalBackend:
         entry = self._table.get(key)
         if entry is not None and entry.owner.reason is None:
             return entry.running
-        state = self._slot(check_key(key)).state
-        return NOT_RUNNING if state == "up" else Unavailable(REASONS[state])
+        check_key(key)
+        for slot in self._slots:
+            if not slot.ready or slot.owner is None or slot.owner.reason is not None:
+                state = self._slot(key).state
+                return NOT_RUNNING if state == "up" else Unavailable(REASONS[state])
+        return NOT_RUNNING  # whichever partition it belongs to: all of them are up
 
     async def lookup(self, key: Key) -> Lookup[Ref]:
         await trio.lowlevel.checkpoint()

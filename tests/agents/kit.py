@@ -1,4 +1,4 @@
-"""What the tests of agents share: runtimes on a simulated world, event collectors, and middleware that notes its hooks."""
+"""What the tests of agents share: runtimes in a simulated world, collected events, middleware that notes its hooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from sapwood import Agent, Ref, Runtime, Session, open_runtime
+from sapwood import Ref, Runtime, Session, open_runtime
 from sapwood.actors import SimulatedEnvironment
 from sapwood.agents import RunStream, Sessions, Subscription
 from sapwood.conversation import (
@@ -76,8 +76,11 @@ async def waiting_events(subscription: Subscription) -> list[StreamEvent]:
     """Return what a subscription has, without waiting for more."""
     found: list[StreamEvent] = []
     with trio.move_on_after(0.0001):
-        async for event in subscription:
-            found.append(event)
+        while True:
+            try:
+                found.append(await anext(subscription))
+            except StopAsyncIteration:
+                break
     return found
 
 
@@ -212,6 +215,3 @@ class Changing(Middleware):
     async def after_model(self, state: State, context: MiddlewareContext) -> HookResult:
         changes, self.after = self.after, []
         return changes
-
-
-__all__ = ["Agent"]

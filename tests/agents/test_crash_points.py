@@ -263,9 +263,7 @@ def whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
     return simulate(1, tell, tmp_path / "whole.db", 0, "refused", monkeypatch)
 
 
-def test_the_scenario_without_a_fault_does_everything_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scenario_without_a_fault_does_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = whole_story(tmp_path, monkeypatch)
     assert Counter(name for name, _ in whole.world.effects) == Counter(["pay", "charge", "transfer", "refund"])
     assert whole.text == "one\n2"
@@ -274,7 +272,9 @@ def test_the_scenario_without_a_fault_does_everything_once(
     assert 20 < whole.appends < 100
 
 
-@pytest.mark.row("S4-027", "AR-22.0", "AR-22.1", "UP-1", "UP-2", "UP-3", "UP-5", "UP-6", "UP-9", "UP-59", "BR-26", "BR-28")
+@pytest.mark.row(
+    "S4-027", "AR-22.0", "AR-22.1", "UP-1", "UP-2", "UP-3", "UP-5", "UP-6", "UP-9", "UP-59", "BR-26", "BR-28"
+)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_append_of_the_journal_leaves_the_same_conversation_and_no_effect_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
@@ -329,9 +329,7 @@ def test_two_faults_in_one_run_are_survived_too(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.row("S4-027", "UP-5")
-def test_a_fault_never_makes_the_journal_say_something_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_never_makes_the_journal_say_something_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def count(point: int) -> Counter[str]:
         async with opened(tmp_path / f"count-{point}.db") as runtime:
             saboteur = Saboteur(point, "acknowledgement lost", runtime)

@@ -64,7 +64,7 @@ async def test_the_older_claim_is_refused_its_next_append_and_its_server_stops_a
             seen = await waiting_events(events)
         assert old_server.exit_reason == Shutdown("fenced")
         assert [event.reason for event in of(seen, AgentShutdown)] == ["fenced"]
-        assert [(event.key, event.reason) for event in ends][0] == (("agent", "c1"), Shutdown("fenced"))
+        assert (ends[0].key, ends[0].reason) == (("agent", "c1"), Shutdown("fenced"))
         await trio.sleep(100)
         assert await first.sessions.lookup("c1") == NotRunning()
         assert (await other.status()).epoch == 2

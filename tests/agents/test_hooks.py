@@ -122,7 +122,7 @@ async def test_what_the_hooks_around_a_model_call_change_is_one_commit_with_what
     async with session.send("go") as run:
         async for event in run:
             if isinstance(event, ToolFinished):
-                layer.after = [PatchMetadata({"last": 1})]
+                layer.after += [PatchMetadata({"last": 1})]
     assert ["OperationsApplied", "ModelCallStarted"] in commits
     assert ["OperationsApplied", "ToolIntended"] in commits
     assert commits[-1] == ["OperationsApplied", "RunFinished"]
@@ -184,9 +184,7 @@ async def test_a_message_added_after_an_answer_with_calls_does_not_hide_the_call
     assert "add: 3" in transcript(session.state.messages)
 
 
-async def test_an_answer_that_a_layer_takes_out_is_asked_for_again(
-    runtime: Runtime, autojump_clock: MockClock
-) -> None:
+async def test_an_answer_that_a_layer_takes_out_is_asked_for_again(runtime: Runtime, autojump_clock: MockClock) -> None:
     class Guard(Middleware):
         async def after_model(self, state: State, context: MiddlewareContext) -> HookResult:
             last = state.messages[-1]

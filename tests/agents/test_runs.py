@@ -31,7 +31,7 @@ from sapwood.conversation import (
     UserMessage,
 )
 from sapwood.errors import ModelRefused, ModelUnavailable, RunFailed, ToolError
-from sapwood.models import Delay, ModelRequest, RetryPolicy, Stop, call
+from sapwood.models import Delay, ModelRequest, RetryPolicy, Step, Stop, call
 from sapwood.tools import ToolOutput
 from tests.agents.kit import (
     AllHooks,
@@ -45,6 +45,7 @@ from tests.agents.kit import (
     transcript,
     waiting_events,
 )
+
 
 @tool
 def add(left: int, right: int) -> int:
@@ -76,7 +77,8 @@ async def hang() -> str:
 
 @pytest.mark.row("S4-008", "S4-020", "S4-023")
 async def test_the_hooks_surround_every_model_call_and_the_loop_goes_on_while_tools_are_asked_for(
-    runtime: Runtime, autojump_clock: MockClock,
+    runtime: Runtime,
+    autojump_clock: MockClock,
 ) -> None:
     log: list[str] = []
     model = ScriptedModel(call("add", left=1, right=2), "three")
@@ -113,7 +115,9 @@ async def test_the_hooks_surround_every_model_call_and_the_loop_goes_on_while_to
 
 
 @pytest.mark.row("S4-021", "S4-006")
-async def test_a_model_call_is_built_from_prompts_messages_and_all_tools(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_a_model_call_is_built_from_prompts_messages_and_all_tools(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     log: list[str] = []
     model = ScriptedModel("hello")
     layers = [named(AllHooks, "one", log), named(AllHooks, "two", log)]
@@ -130,7 +134,9 @@ async def test_a_model_call_is_built_from_prompts_messages_and_all_tools(runtime
 
 
 @pytest.mark.row("S4-003", "S4-022", "S4-005", "S4-069")
-async def test_a_run_is_announced_event_by_event_with_rising_numbers(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_a_run_is_announced_event_by_event_with_rising_numbers(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     model = ScriptedModel(["Let me see. ", call("add", left=1, right=2)], "It is three.", chunk=8)
     session = await runtime.sessions.ensure_running(Agent("a", model=model, tools=[add]), "c1")
     async with session.send("1 + 2?") as run:
@@ -164,11 +170,14 @@ async def test_a_run_is_announced_event_by_event_with_rising_numbers(runtime: Ru
     assert seen.call_id == started.call.id == ended.result.call_id
     assert (started.call.arguments, started.attempt, ended.result.content) == ({"left": 1, "right": 2}, 1, "3")
     assert run.result is events[-1]
+    assert run.result is not None
     assert (run.result.outcome, run.result.text, run.result.reason) == ("completed", "It is three.", "")
 
 
 @pytest.mark.row("S4-004")
-async def test_every_step_is_journaled_before_the_next_one_and_the_state_is_the_fold(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_every_step_is_journaled_before_the_next_one_and_the_state_is_the_fold(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     model = ScriptedModel(call("add", left=1, right=2), "three")
     session = await runtime.sessions.ensure_running(Agent("a", model=model, tools=[add]), "c1")
     await session.say("1 + 2?")
@@ -192,7 +201,9 @@ async def test_every_step_is_journaled_before_the_next_one_and_the_state_is_the_
     assert (session.state.status, session.state.run, session.state.pending) == ("idle", None, ())
 
 
-async def test_usage_is_counted_for_the_call_and_for_the_conversation(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_usage_is_counted_for_the_call_and_for_the_conversation(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     model = ScriptedModel(["one", Usage(10, 5, 2)], ["two", Usage(20, 7, 0)])
     session = await runtime.sessions.ensure_running(Agent("a", model=model), "c1")
     with session.events() as events:
@@ -207,7 +218,10 @@ async def test_usage_is_counted_for_the_call_and_for_the_conversation(runtime: R
 async def test_conversations_run_at_the_same_time_and_know_nothing_of_each_other(
     runtime: Runtime, autojump_clock: MockClock
 ) -> None:
-    model = ScriptedModel(then=lambda request: [Delay(10.0), f"re: {last_text(request)}"])
+    def answer(request: ModelRequest) -> Step:
+        return [Delay(10.0), f"re: {last_text(request)}"]
+
+    model = ScriptedModel(then=answer)
     agent = Agent("a", model=model)
     answers: dict[int, str] = {}
 
@@ -271,11 +285,17 @@ async def test_calls_run_at_the_same_time_and_a_failing_one_harms_no_other(
             raise ValueError(name)
         return f"{name} done"
 
-    wishes = [call("work", name=name, seconds=seconds) for name, seconds in (("slow", 3.0), ("bad", 1.0), ("fast", 2.0))]
+    wishes = [
+        call("work", name=name, seconds=seconds) for name, seconds in (("slow", 3.0), ("bad", 1.0), ("fast", 2.0))
+    ]
     session = await runtime.sessions.ensure_running(Agent("a", model=ScriptedModel(wishes, "ok"), tools=[work]), "c1")
     assert await session.say("go") == "ok"
     assert 3 <= trio.current_time() < 4
-    assert transcript(session.state.messages)[2:5] == ["work: slow done", "work: Error: ValueError: bad", "work: fast done"]
+    assert transcript(session.state.messages)[2:5] == [
+        "work: slow done",
+        "work: Error: ValueError: bad",
+        "work: fast done",
+    ]
     assert_sendable(session.state)
 
 
@@ -325,7 +345,9 @@ async def test_operations_of_a_tool_are_applied_exactly_once(runtime: Runtime, a
     assert await state_in(runtime) == session.state
 
 
-async def test_a_result_that_cannot_be_stored_is_an_error_result_and_the_run_goes_on(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_a_result_that_cannot_be_stored_is_an_error_result_and_the_run_goes_on(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     @tool
     def surrogate() -> ToolOutput:
         """Return an operation that no store takes."""
@@ -354,7 +376,9 @@ async def test_calls_with_one_id_each_get_a_result_of_their_own(runtime: Runtime
     assert_sendable(session.state)
 
 
-async def test_a_tool_knows_its_call_its_run_its_key_and_what_the_host_gave(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_a_tool_knows_its_call_its_run_its_key_and_what_the_host_gave(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     seen: list[ToolContext] = []
 
     @tool
@@ -378,8 +402,12 @@ async def test_a_tool_knows_its_call_its_run_its_key_and_what_the_host_gave(runt
 
 
 @pytest.mark.row("S4-063", "AR-24.10")
-async def test_an_error_of_the_model_is_a_status_and_the_state_is_intact(runtime: Runtime, autojump_clock: MockClock) -> None:
-    model = ScriptedModel(call("add", left=1, right=2), ModelRefused("scripted", "no credit", status=402), "hello again")
+async def test_an_error_of_the_model_is_a_status_and_the_state_is_intact(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    model = ScriptedModel(
+        call("add", left=1, right=2), ModelRefused("scripted", "no credit", status=402), "hello again"
+    )
     session = await runtime.sessions.ensure_running(Agent("a", model=model, tools=[add]), "c1")
     with session.events() as events:
         with pytest.raises(RunFailed, match="no credit") as caught:
@@ -398,7 +426,9 @@ async def test_an_error_of_the_model_is_a_status_and_the_state_is_intact(runtime
     assert_sendable(session.state)
 
 
-async def test_a_failed_call_is_made_again_and_what_was_streamed_is_declared_void(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_a_failed_call_is_made_again_and_what_was_streamed_is_declared_void(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     model = ScriptedModel(["Half a sen", ModelUnavailable("scripted", "connection lost")], "A whole sentence.")
     agent = Agent("a", model=model, retry=RetryPolicy(base=4.0, jitter=0.0))
     session = await runtime.sessions.ensure_running(agent, "c1")
@@ -417,7 +447,9 @@ async def test_a_failed_call_is_made_again_and_what_was_streamed_is_declared_voi
     assert trio.current_time() >= 4
 
 
-async def test_when_no_attempt_is_left_the_half_said_is_void_and_the_run_has_failed(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_when_no_attempt_is_left_the_half_said_is_void_and_the_run_has_failed(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     model = ScriptedModel(then=["Half", ModelUnavailable("scripted", "down")])
     agent = Agent("a", model=model, retry=RetryPolicy(attempts=2, jitter=0.0))
     session = await runtime.sessions.ensure_running(agent, "c1")
@@ -438,7 +470,9 @@ async def test_the_answer_to_the_last_permitted_model_call_counts(runtime: Runti
 
 
 @pytest.mark.row("AR-22.17")
-async def test_a_run_that_wants_more_model_calls_fails_with_its_tools_answered(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_a_run_that_wants_more_model_calls_fails_with_its_tools_answered(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     model = ScriptedModel(then=call("add", left=1, right=1))
     agent = Agent("a", model=model, tools=[add], limits=Limits(model_calls=2))
     session = await runtime.sessions.ensure_running(agent, "c1")
@@ -452,13 +486,17 @@ async def test_a_run_that_wants_more_model_calls_fails_with_its_tools_answered(r
     ("reason", "outcome", "detail"),
     [("length", "completed", "length"), ("refused", "failed", "the model refused to answer")],
 )
-async def test_an_answer_that_stopped_early_says_so(runtime: Runtime, autojump_clock: MockClock, reason: str, outcome: str, detail: str) -> None:
+async def test_an_answer_that_stopped_early_says_so(
+    runtime: Runtime, autojump_clock: MockClock, reason: str, outcome: str, detail: str
+) -> None:
     session = await runtime.sessions.ensure_running(Agent("a", model=ScriptedModel(["Well", Stop(reason)])), "c1")
     end = await finished(session, "go")
     assert (end.outcome, end.reason, end.text) == (outcome, detail, "Well")
 
 
-async def test_an_answer_with_a_lone_surrogate_is_kept_and_later_turns_go_on(runtime: Runtime, autojump_clock: MockClock) -> None:
+async def test_an_answer_with_a_lone_surrogate_is_kept_and_later_turns_go_on(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
     model = ScriptedModel("broken \ud83d half", "fine")
     session = await runtime.sessions.ensure_running(Agent("a", model=model), "c1")
     await session.say("go \ud83d on")
@@ -467,7 +505,7 @@ async def test_an_answer_with_a_lone_surrogate_is_kept_and_later_turns_go_on(run
 
 
 @pytest.mark.row("S4-003")
-async def test_the_state_has_no_place_for_configuration() -> None:
+def test_the_state_has_no_place_for_configuration() -> None:
     fields = set(State.__annotations__)
     assert {"messages", "todos", "metadata", "interrupts"} <= fields
     assert not fields & {"model", "prompt", "tools", "middleware", "host"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,11 +188,11 @@ async def test_a_stored_conversation_is_restored_and_only_a_new_one_begins_empty
 
 @pytest.mark.row("S4-034")
 async def test_no_secret_of_the_configuration_reaches_the_store(path: Path, autojump_clock: MockClock) -> None:
-    secret = "s3cr3t-k3y"
-    agent = Agent("a", model=ScriptedModel("x"), prompt=f"use {secret}", host={"key": secret})
+    private = "s3cr3t-k3y"
+    agent = Agent("a", model=ScriptedModel("x"), prompt=f"use {private}", host={"key": private})
     async with opened(path) as runtime:
         await (await runtime.sessions.ensure_running(agent, "c1")).say("hello")
-    assert secret.encode() not in b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert private.encode() not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
 def damage(path: Path, change: str) -> None:
@@ -226,6 +227,7 @@ async def test_a_conversation_of_a_newer_version_is_refused(
         await (await runtime.sessions.ensure_running(agent, "c1")).say("hello")
 
         async def newer(*_: Any, **__: Any) -> Any:
+            await trio.lowlevel.checkpoint()
             raise FutureVersion("conversation.state", 9, 1)
 
         await runtime.sessions.stop("c1")
@@ -243,6 +245,7 @@ async def test_a_store_that_cannot_answer_is_not_taken_for_an_empty_one(
         await runtime.sessions.stop("c1")
 
         async def locked(*_: Any, **__: Any) -> Any:
+            await trio.lowlevel.checkpoint()
             raise StoreUnavailable("store.db", "is locked")
 
         monkeypatch.setattr(type(runtime.journal), "claim", locked)
@@ -332,10 +335,8 @@ async def test_a_conversation_whose_server_crashes_at_each_start_gives_up_alone(
 
     monkeypatch.setattr(AgentServer, "on_continue", on_continue)
     for _ in range(20):
-        try:
+        with suppress(ActorDown):
             await runtime.sessions.ensure_running(agent, "poison")
-        except ActorDown:
-            pass
         await trio.sleep(0.1)
     assert tree_of(runtime, "poison") is None
     assert {node.label: node.ref for node in runtime.tree().walk() if node.label in homes} == homes
@@ -348,6 +349,7 @@ async def test_a_conversation_that_never_stays_up_is_refused_after_a_few_attempt
     runtime: Runtime, autojump_clock: MockClock, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def tree(*_: Any) -> Any:
+        await trio.lowlevel.checkpoint()
         return dead
 
     dead = await runtime.spawn(Actor)

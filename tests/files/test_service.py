@@ -87,7 +87,10 @@ async def test_a_scope_is_kept_as_the_host_says(runtime: Runtime, autojump_clock
     root.mkdir()
     environment = runtime.environment
     runtime.files.configure(
-        ("project", 42), lambda scope: DirectoryBackend(root, environment), limits=Quota(max_file_bytes=10), deny=(".env",)
+        ("project", 42),
+        lambda scope: DirectoryBackend(root, environment),
+        limits=Quota(max_file_bytes=10),
+        deny=(".env",),
     )
     client = runtime.files.client(("project", 42))
     await client.write("a.md", "x")
@@ -131,6 +134,7 @@ async def test_a_backend_that_cannot_be_opened_is_no_empty_filesystem(
 
 @pytest.mark.parametrize("scope", ["user", (), (1, "user"), None, ["user", 1]])
 async def test_what_is_no_scope_is_refused(runtime: Runtime, autojump_clock: MockClock, scope: Any) -> None:
+    await trio.lowlevel.checkpoint()
     with pytest.raises(InvalidOption, match='expected a tuple such as \\("user", 1\\)'):
         runtime.files.client(scope)
     with pytest.raises(InvalidOption, match="filesystem scope"):

@@ -66,7 +66,10 @@ async def test_the_model_writes_reads_edits_finds_lists_and_deletes_files(
 @pytest.mark.parametrize(
     ("wish", "expected"),
     [
-        (call("read_file", path="none.md"), "Error: 'none.md': there is no such file; list the files to see their names"),
+        (
+            call("read_file", path="none.md"),
+            "Error: 'none.md': there is no such file; list the files to see their names",
+        ),
         (call("write_file", path="../out.md", content="x"), "Error: '../out.md':"),
         (call("edit_file", path="a.md", old="q", new="x"), "Error: 'a.md': the text to replace does not occur"),
         (call("edit_file", path="a.md", old="a", new="x"), "Error: 'a.md': the text to replace occurs 2 times"),
@@ -183,7 +186,9 @@ async def test_the_host_chooses_how_a_scope_is_kept(path: Path, autojump_clock: 
 @pytest.mark.row("S4-057", "AR-24.54", "AR-22.18")
 async def test_a_filesystem_that_dies_costs_no_agent_and_no_file(path: Path, autojump_clock: MockClock) -> None:
     async with opened(path) as runtime:
-        session = await working(runtime, call("write_file", path="a.md", content="kept"), call("read_file", path="a.md"))
+        session = await working(
+            runtime, call("write_file", path="a.md", content="kept"), call("read_file", path="a.md")
+        )
         found = runtime.files.lookup(("user", 1))
         assert isinstance(found, Running)
         found.ref.kill()

@@ -48,7 +48,7 @@ def asking(*ids: str, text: str = "") -> AssistantMessage:
 async def test_a_conversation_with_dangling_calls_can_go_on_and_is_mended_for_good(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    old = [
+    old: list[Message] = [
         UserMessage("go", "u1"),
         asking("x", "y"),
         ToolResult("x", "work", "done", id="r1"),
@@ -116,7 +116,7 @@ def work() -> str:
 async def test_a_call_that_an_import_left_open_is_settled_and_never_carried_out(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    old = [UserMessage("go", "u1"), asking("x", "y"), ToolResult("x", "work", "done", id="r1")]
+    old: list[Message] = [UserMessage("go", "u1"), asking("x", "y"), ToolResult("x", "work", "done", id="r1")]
     agent = Agent("a", model=ScriptedModel("hello"), tools=[work], middleware=[Importing(*old)])
     async with opened(tmp_path / "s.db") as runtime:
         session = await runtime.sessions.ensure_running(agent, "c1")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
-from sapwood.conversation import AssistantMessage, State
+from sapwood.conversation import AssistantMessage, State, ToolCall, ToolResult
 from sapwood.errors import DuplicateName, InvalidOption
 from sapwood.middleware import Middleware, MiddlewareContext, ModelCall, Stack, overrides
 from sapwood.models import ModelRequest
+from sapwood.tools import ToolOutcome
 
 CONTEXT: Any = None
 
@@ -101,12 +103,14 @@ def test_prompts_are_joined_in_order_and_blank_ones_left_out() -> None:
 
 @pytest.mark.row("S4-008")
 async def test_the_first_layer_is_the_outermost_around_a_model_call() -> None:
-    async def inner(request: ModelRequest) -> AssistantMessage:
-        return AssistantMessage(request.system)
-
-    call = Stack([A("a"), Plain(), B("b")]).around_model_call(inner, CONTEXT)
+    call = Stack([A("a"), Plain(), B("b")]).around_model_call(answer, CONTEXT)
     assert (await call(ModelRequest("x", ()))).text == "a(b(x))"
-    assert Stack([Plain()]).around_model_call(inner, CONTEXT) is inner
+    assert Stack([Plain()]).around_model_call(answer, CONTEXT) is answer
+
+
+async def answer(request: ModelRequest) -> AssistantMessage:
+    await trio.lowlevel.checkpoint()
+    return AssistantMessage(request.system)
 
 
 async def test_the_default_hooks_do_nothing_but_go_on() -> None:
@@ -114,19 +118,17 @@ async def test_the_default_hooks_do_nothing_but_go_on() -> None:
     ran: list[str] = []
 
     async def run() -> None:
+        await trio.lowlevel.checkpoint()
         ran.append("run")
 
-    async def answer(request: ModelRequest) -> AssistantMessage:
-        return AssistantMessage("x")
-
-    async def invoke(call: Any) -> Any:
-        return call
+    async def invoke(call: ToolCall) -> ToolOutcome:
+        await trio.lowlevel.checkpoint()
+        return ToolOutcome(ToolResult(call.id, call.name, "x"))
 
     await layer.around_run(run, CONTEXT)
     assert ran == ["run"]
-    assert (await layer.around_model_call(ModelRequest("", ()), answer, CONTEXT)).text == "x"
-    call: Any = "call"
-    assert await layer.around_tool_call(call, invoke, CONTEXT) == "call"
+    assert (await layer.around_model_call(ModelRequest("x", ()), answer, CONTEXT)).text == "x"
+    assert (await layer.around_tool_call(ToolCall("1", "a"), invoke, CONTEXT)).result.call_id == "1"
     assert await layer.before_model(State(), CONTEXT) is None
     assert await layer.after_model(State(), CONTEXT) is None
     assert await layer.handle_message("x", CONTEXT) is None

@@ -417,7 +417,7 @@ async def test_a_supervisor_that_kills_itself_asks_no_child_to_stop(autojump_clo
             self.ref.kill()
 
     log: list[str] = []
-    top = await stage.system.spawn(Suicidal, [stage.worker("a"), slow("b", 0, log)], strategy="one_for_one")
+    top = await stage.system.spawn(Suicidal, [slow("b", 0, log), stage.worker("a")], strategy="one_for_one")
     top.tell(Crash())
     await stage.settle()
 

@@ -1,4 +1,4 @@
-"""Serves one conversation, talking to itself, until somebody else takes it over; `python answer_until_fenced.py STORE`."""
+"""Serves one conversation, talking to itself, until somebody else takes it over."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ async def check(known: Known) -> State:
         state = journal.apply(state, entry.event)
     assert claim.seq >= max(known.durable), "an acknowledged event is lost"
     # Everything up to the end was acknowledged, but for the append that was under way at a kill.
-    assert sorted(known.durable)[0] == 1
+    assert min(known.durable) == 1
     compare(state, known)
     return state
 
@@ -184,10 +184,13 @@ def compare(state: State, known: Known) -> None:
     assert said == [f"t{number}" for number in range(1, len(said) + 1)]
     answers = [each.text for each in state.messages if isinstance(each, AssistantMessage) and not each.tool_calls]
     for turn, answer in known.answered.items():
-        assert answers.count(answer) == 1 and answer == f"done {turn}"  # noqa: PT018  # one claim
+        assert answer == f"done {turn}"
+        assert answers.count(answer) == 1
     results = [message for message in state.messages if isinstance(message, ToolResult)]
     assert len({message.id for message in state.messages}) == len(state.messages)
-    effects = Counter(tuple(line.split()) for line in EFFECTS.read_text().splitlines()) if EFFECTS.exists() else Counter()
+    effects = (
+        Counter(tuple(line.split()) for line in EFFECTS.read_text().splitlines()) if EFFECTS.exists() else Counter()
+    )
     charges = {key: count for (name, key), count in effects.items() if name == "charge"}
     assert all(count == 1 for count in charges.values()), "something was charged twice"
     charged = [result for result in results if result.content.startswith("charged")]

@@ -1,0 +1,1 @@
+"""What the programs of this folder share: other libraries, tables, charts."""
