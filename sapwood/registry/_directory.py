@@ -57,7 +57,6 @@ class Directory(DirectoryReads[V]):
         self._owner: DirectoryOwner[V] | None = None
         # Those that end because a table was lost in which they stood.
         self._ending: list[Ref] = []
-        # Dead listeners stay until the next one comes or something is told.
         self._listeners: dict[Ref, None] = {}
         # Locks have holders that outlive an owner, so they do so as well.
         self._locks = KeyLocks()
@@ -122,8 +121,6 @@ class Directory(DirectoryReads[V]):
         """
         ref = self._caller("register")
         owner = self._up("register", check_key(key))
-        for stale in owner.table.stale(key):
-            owner.remove(stale)
         self._check_free(key, owner.table.at(key))
         registration = Registration(key, ref, value)
         owner.enter(registration)
@@ -219,6 +216,7 @@ class Directory(DirectoryReads[V]):
         owner = self._owner
         if owner is None:
             raise self._unavailable(deed, key, "starting")
+        self._check_thread(owner._cell.system, deed)
         state = self.state
         if state != "up":
             if key is not None:

@@ -109,10 +109,6 @@ class Table(Generic[V]):
         """Return what live actors have under a key."""
         return [registration for registration in self._by_key.get(key, ()) if registration.ref.alive]
 
-    def stale(self, key: Key) -> list[Registration[V]]:
-        """Return what ended actors still have under a key."""
-        return [registration for registration in self._by_key.get(key, ()) if not registration.ref.alive]
-
     def of_actor(self, ref: Ref) -> list[Registration[V]]:
         """Return all that a live actor has; nothing for one that has ended."""
         if not ref.alive:

@@ -14,6 +14,7 @@ from sapwood.errors import (
     AlreadyRegistered,
     AlreadyStarted,
     InvalidKey,
+    InvalidMessage,
     InvalidOption,
     NotRegistered,
     NotRunningInside,
@@ -258,6 +259,10 @@ async def test_a_unique_key_takes_messages_and_requests_and_an_unknown_one_says_
         assert directory.find(OTHER) == NotRunning()
         with pytest.raises(ActorDown):
             await directory.ask(OTHER, Run(current_actor))
+        not_a_message: object = {"run": current_actor}
+        for key in (KEY, OTHER):
+            with pytest.raises(InvalidMessage):
+                directory.tell(key, not_a_message)
         assert letters == []
         unknown = Run(current_actor)
         directory.tell(OTHER, unknown)

@@ -136,6 +136,27 @@ async def test_nothing_of_an_actor_that_has_ended_is_kept(kind: type[Directory[i
         assert not owner._cell.watching
 
 
+@pytest.mark.row("K17")
+async def test_an_actor_is_watched_once_from_its_first_key_to_its_last() -> None:
+    directory = DuplicateDirectory[int]("groups")
+    async with running(directory) as system:
+        member = await system.spawn(Member)
+        owner = directory._owner
+        assert owner is not None
+
+        def watches() -> tuple[int, int]:
+            return len(owner._cell.watching or ()), len(owner._cell.links or ())
+
+        assert watches() == (0, 0)
+        for key in (KEY, KEY, OTHER):
+            await do(member, directory.register, key, 1)
+            assert watches() == (1, 1)
+        await do(member, directory.unregister, KEY)
+        assert watches() == (1, 1)
+        await do(member, directory.unregister, OTHER)
+        assert watches() == (0, 0)
+
+
 # --- the owner ends ----------------------------------------------------------------------------------
 
 
@@ -375,7 +396,8 @@ def test_other_threads_are_sent_to_the_portal() -> None:
             member = await system.spawn(Member)
 
             async def elsewhere() -> None:
-                for question in questions(directory, member).values():
+                calls = questions(directory, member)
+                for question in (*calls.values(), directory.listen, directory.stop_listening):
                     with pytest.raises(WrongThread, match=r"portal\.call"):
                         await trio.to_thread.run_sync(question)
 
@@ -446,6 +468,12 @@ async def test_listening_outlives_the_directory_and_ends_with_the_listener() -> 
         await dead.wait_stopped()
         await do(member, directory.unregister, KEY)
         assert list(directory._listeners) == [listener]
+        late = [await system.spawn(Member) for _ in range(2)]
+        await do(late[0], directory.listen)
+        late[0].kill()
+        await late[0].wait_stopped()
+        await do(late[1], directory.listen)
+        assert list(directory._listeners) == [listener, late[1]]
         await replace_owner(directory)
         assert supervisor.alive
         await do(member, directory.register, KEY, "b")

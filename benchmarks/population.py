@@ -1,0 +1,125 @@
+"""Populations: what supervised, registered, idle actors cost, and whether a message costs the same among many.
+
+    python benchmarks/population.py [--sizes 10,100,1000,10000,100000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import trio
+import trio.testing
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.cells import common  # noqa: E402  # found through the path above
+from benchmarks.report import table  # noqa: E402  # as above
+from sapwood import Actor, Ref, Request, child, handle, message, open_runtime  # noqa: E402  # as above
+from sapwood.supervision import DynamicSupervisor, start_child  # noqa: E402  # as above
+
+SIZES: Final = (10, 100, 1_000, 10_000, 100_000)
+MESSAGES: Final = 100_000
+ASKS: Final = 20_000
+AT_ONCE: Final = 1_000
+"""Messages that are sent before the actors get their turn."""
+
+
+@message("bench.add")
+class Add:
+    pass
+
+
+@message("bench.total")
+class Total(Request[int]):
+    pass
+
+
+class Counter(Actor):
+    def __init__(self) -> None:
+        self.total = 0
+
+    @handle
+    def add(self, message: Add) -> None:
+        self.total += 1
+
+    @handle
+    async def get_total(self, message: Total) -> int:
+        return self.total
+
+
+async def _tell(refs: list[Ref]) -> float:
+    add = Add()
+    begin = time.perf_counter()
+    for _ in range(MESSAGES // AT_ONCE):
+        for ref in refs:
+            ref.tell(add)
+        await trio.testing.wait_all_tasks_blocked()
+    return (time.perf_counter() - begin) / MESSAGES * 1e6
+
+
+async def _ask(refs: list[Ref]) -> float:
+    total = Total()
+    begin = time.perf_counter()
+    for index in range(ASKS):
+        await refs[index % len(refs)].ask(total)
+    return (time.perf_counter() - begin) / ASKS * 1e6
+
+
+async def populate(size: int) -> dict[str, float]:
+    """Measure one population, with the collector off while it starts, as for every big one."""
+    async with open_runtime() as runtime:
+        home = await runtime.spawn(DynamicSupervisor)
+        before = common.resident_kb()
+        gc.disable()
+        begin = time.perf_counter()
+        refs: list[Ref] = []
+        for number in range(size):
+            ref = await start_child(home, child(Counter, key=("bench", number)))
+            assert ref is not None
+            refs.append(ref)
+        await trio.testing.wait_all_tasks_blocked()
+        seconds = time.perf_counter() - begin
+        used = common.resident_kb() - before
+        gc.freeze()
+        gc.enable()
+        # As many actors are spoken to in each population, but spread over all of it.
+        chosen = [random.choice(refs) for _ in range(AT_ONCE)]
+        figures = {"start s": seconds, "start us/actor": seconds / size * 1e6, "memory MB": used / 1024}
+        figures |= {"KB/actor": used / size, "tell us": await _tell(chosen), "ask us": await _ask(chosen)}
+        begin = time.perf_counter()
+        await home.stop()
+        return {**figures, "stop us/actor": (time.perf_counter() - begin) / size * 1e6}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What idle actors cost, and what a message costs among many.")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.size is not None:
+        print(json.dumps(trio.run(populate, chosen.size)))
+        return
+    found: dict[str, dict[str, float]] = {}
+    for size in map(int, chosen.sizes.split(",")):
+        command = [sys.executable, __file__, "--size", str(size)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        found[f"{size:,}"] = json.loads(done.stdout)
+    rows = {size: list(figures.values()) for size, figures in found.items()}
+    print(table.lay_out("idle actors", list(next(iter(found.values()))), rows))
+    print(f"tell and ask go to the same number of actors in each population: {AT_ONCE:,} picked at random")
+    results = ROOT / "benchmarks" / "results" / "population.json"
+    results.parent.mkdir(exist_ok=True)
+    results.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
