@@ -170,11 +170,17 @@ def main() -> None:
     options = ("--seconds", str(chosen.seconds), "--actors", str(chosen.actors))
     latencies = {case: apart(case, *options) for case in CASES}
     head = ("p50 ms", "p99 ms", "longest ms", "1,000 messages/s")
-    print(table.lay_out("ask of another actor", head, {case: list(found.values()) for case, found in latencies.items()}))
+    print(
+        table.lay_out("ask of another actor", head, {case: list(found.values()) for case, found in latencies.items()})
+    )
     print(f"targets: p50 {TARGETS['p50']:g} ms, p99 {TARGETS['p99']:g} ms\n")
     collector = {case: apart(case, *options) for case in ("default", "frozen")}
     rows = {case: list(found.values()) for case, found in collector.items()}
-    print(table.lay_out(f"gc pause, {chosen.actors:,} actors", ("while starting ms", "while asking ms", "full collection ms"), rows))
+    print(
+        table.lay_out(
+            f"gc pause, {chosen.actors:,} actors", ("while starting ms", "while asking ms", "full collection ms"), rows
+        )
+    )
     print(f"target: {TARGETS['pause']:g} ms")
     results = ROOT / "benchmarks" / "results" / "fairness.json"
     results.parent.mkdir(exist_ok=True)

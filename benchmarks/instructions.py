@@ -127,7 +127,9 @@ def main() -> int:
     names = chosen.only.split(",")
     with ThreadPoolExecutor(2) as pool:
         figures = dict(zip(names, pool.map(per_operation, names), strict=True))
-    version = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}, trio {trio.__version__}"
+    version = (
+        f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}, trio {trio.__version__}"
+    )
     stored: dict[str, Any] = json.loads(STORED.read_text()) if STORED.exists() else {"figures": {}}
     rows: dict[str, list[float | None]] = {}
     for name, figure in figures.items():

@@ -91,7 +91,9 @@ def report(figures: Figures) -> str:
             for library in figures
         }
         blocks.append(table.lay_out(f"x {BASELINE}", head, ratios))
-    units = ", ".join(f"{short} {name.partition(' ')[2]} {common.UNITS[name]}" for short, name in zip(head, names, strict=True))
+    units = ", ".join(
+        f"{short} {name.partition(' ')[2]} {common.UNITS[name]}" for short, name in zip(head, names, strict=True)
+    )
     return "\n\n".join([*blocks, units])
 
 

@@ -1,6 +1,6 @@
 """Populations: what supervised, registered, idle actors cost, and whether a message costs the same among many.
 
-    python benchmarks/population.py [--sizes 10,100,1000,10000,100000]
+python benchmarks/population.py [--sizes 10,100,1000,10000,100000]
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Subject(Asyncio):
 
         return find, [actor.key for actor in actors]
 
-    def recover(self, actor: Any) -> Awaitable[None]:
+    async def recover(self, actor: Any) -> None:
         raise Unsupported("restarts nothing")
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pykka
@@ -84,7 +84,7 @@ class Subject(Synchronous):
     def finder(self, actors: list[Any]) -> tuple[Callable[[Any], Any], list[Any]]:
         return pykka.ActorRegistry.get_by_urn, [actor.ref.actor_urn for actor in actors[:50]]
 
-    def recover(self, actor: Any) -> Awaitable[None]:
+    async def recover(self, actor: Any) -> None:
         raise Unsupported("restarts nothing")
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from thespian.actors import Actor, ActorExitRequest, ActorSystem
@@ -98,7 +98,7 @@ class Subject(Synchronous):
 
         return find, [f"bench-{number}" for number in range(len(actors))]
 
-    def recover(self, actor: Any) -> Awaitable[None]:
+    async def recover(self, actor: Any) -> None:
         raise Unsupported("restarts nothing: the instance goes on")
 
 

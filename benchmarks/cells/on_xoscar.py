@@ -93,7 +93,7 @@ class Subject(Asyncio):
 
         return find, [f"bench-{number}" for number in range(len(actors))]
 
-    def recover(self, actor: Any) -> Awaitable[None]:
+    async def recover(self, actor: Any) -> None:
         raise Unsupported("restarts no actor in one pool")
 
 

@@ -32,11 +32,11 @@ def draw(path: Path, title: str, note: str, groups: Groups) -> None:
 
     height = TOP + sum(len(bars) * BAR + GAP for bars in groups.values()) + 10
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-        ' font-family="system-ui, sans-serif" font-size="11">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">',
+        "<style>text { font: 11px system-ui, sans-serif; }</style>",
         f"<title>{escape(title)}</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="10" y="18" font-size="14" font-weight="bold">{escape(title)}</text>',
+        f'<text x="10" y="18" style="font-size: 14px; font-weight: bold">{escape(title)}</text>',
         f'<text x="10" y="34" fill="#555555">{escape(note)}</text>',
     ]
     at = 10.0
@@ -51,12 +51,14 @@ def draw(path: Path, title: str, note: str, groups: Groups) -> None:
     y = float(TOP)
     for group, bars in groups.items():
         y += GAP / 2
-        lines.append(f'<text x="{LEFT - 8}" y="{y + len(bars) * BAR / 2 + 4:.1f}" text-anchor="end">{escape(group)}</text>')
+        lines.append(
+            f'<text x="{LEFT - 8}" y="{y + len(bars) * BAR / 2 + 4:.1f}" text-anchor="end">{escape(group)}</text>'
+        )
         for name, value in bars.items():
             begin, end = sorted((x(1), x(value)))
             bar = f'<rect x="{begin:.1f}" y="{y:.1f}" width="{max(end - begin, 1):.1f}" height="{BAR - 2}"'
             lines.append(f'{bar} fill="{colours[name]}"/>')
-            lines.append(f'<text x="{end + 4:.1f}" y="{y + BAR - 2.5:.1f}" font-size="9">{value:.3g}</text>')
+            lines.append(f'<text x="{end + 4:.1f}" y="{y + BAR - 2.5:.1f}" style="font-size: 9px">{value:.3g}</text>')
             y += BAR
         y += GAP / 2
     path.write_text("\n".join([*lines, "</svg>"]) + "\n")

@@ -24,7 +24,7 @@ REQUIREMENTS: Final = {
     "triotp": ("triotp>=0.3",),
 }
 
-NEWER_PYTHON: Final = {"triotp": (3, 13)}
+NEWER_PYTHON: Final[dict[str, tuple[int, ...]]] = {"triotp": (3, 13)}
 """Peers that need a later Python than Sapwood does."""
 
 BEAM: Final = "beam"
@@ -62,15 +62,16 @@ def _find_beam(peers: Peers) -> None:
 
 
 def _install(peers: Peers, name: str, folder: Path) -> None:
-    needed = NEWER_PYTHON.get(name)
-    python: str | None = sys.executable
-    if needed is not None and sys.version_info < needed:
-        version = ".".join(map(str, needed))
-        python = shutil.which(f"python{version}")
-        if python is None:
-            peers.reasons[name] = f"needs Python {version}, and there is no python{version} on the PATH"
+    python = sys.executable
+    needed = NEWER_PYTHON.get(name, ())
+    if sys.version_info < needed:
+        version = "python" + ".".join(map(str, needed))
+        newer = shutil.which(version)
+        if newer is None:
+            peers.reasons[name] = f"needs {version}, which is not on the PATH"
             return
-    home = folder / Path(python).name if needed else folder / "python"
+        python = newer
+    home = folder / Path(python).name
     program = home / "bin" / "python"
     if not program.exists():
         done = subprocess.run([python, "-m", "venv", home], capture_output=True, text=True, check=False)

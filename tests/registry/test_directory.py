@@ -96,6 +96,21 @@ async def test_only_actors_register_and_each_for_itself_with_its_tasks() -> None
         assert pairs(directory.lookup(OTHER)) == [(second, "task")]
 
 
+@pytest.mark.row("K09")
+async def test_an_async_function_under_a_supervisor_registers_as_the_actor_that_it_is() -> None:
+    directory = UniqueDirectory[str]("rooms")
+
+    async def serve() -> None:
+        directory.register(KEY, "function")
+        await trio.sleep_forever()
+
+    async with running(directory) as system:
+        supervisor = await system.spawn(DynamicSupervisor)
+        ref = await start_child(supervisor, child(serve))
+        await trio.testing.wait_all_tasks_blocked()
+        assert pairs(directory.lookup(KEY)) == [(ref, "function")]
+
+
 @pytest.mark.row("K03", "K09")
 async def test_the_code_of_an_actor_that_has_ended_registers_nothing() -> None:
     directory = UniqueDirectory[None]("rooms")

@@ -163,7 +163,6 @@ async def test_with_arguments_gives_each_partition_arguments_of_its_own_also_aft
         ({"auto_shutdown": "any_significant"}, TypeError),
         ({"strategy": "all"}, InvalidChildSpec),
     ],
-    ids=str,
 )
 async def test_options_that_cannot_work_are_refused_before_a_partition_starts(
     autojump_clock: MockClock, stage: Stage, options: dict[str, Any], error: type[Exception]
