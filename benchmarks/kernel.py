@@ -1,8 +1,9 @@
 """W1 to W8: Sapwood beside raw trio, raw asyncio and, on request, other actor libraries, in one run.
 
 Every cell is a fresh process; the cells of a round run in a shuffled order, one after another. A figure is given as
-the median over the rounds and as the median of its ratios to `park`, hand-written actors on raw trio, within the same
-round. Machines have slow and fast phases, so read the ratios.
+the median over the rounds, in processor time, and as the median of its ratios to `park`, hand-written actors on raw
+trio, within the same round; a third table compares the best rounds. Machines have slow and fast phases, so read the
+ratios.
 
     python benchmarks/kernel.py [ROUNDS] [--only w1,w2a] [--libraries park,sapwood] [--peers] [--chart FILE.svg]
 
@@ -78,6 +79,13 @@ def run(rounds: int, workloads: Sequence[str], libraries: Sequence[str], others:
     return figures
 
 
+def quotient(figures: Figures, library: str, name: str) -> float | None:
+    """Compare the best rounds, which were disturbed least, if not at the same time."""
+    mine = table.best(figures, library, name)
+    base = table.best(figures, BASELINE, BASES.get(name, name))
+    return mine / base if mine is not None and base is not None else None
+
+
 def report(figures: Figures) -> str:
     """Lay the medians and the ratios out."""
     names = [name for name in common.UNITS if any(name in found for found in figures.values())]
@@ -91,6 +99,8 @@ def report(figures: Figures) -> str:
             for library in figures
         }
         blocks.append(table.lay_out(f"x {BASELINE}", head, ratios))
+        bests = {library: [quotient(figures, library, name) for name in names] for library in figures}
+        blocks.append(table.lay_out("best x best", head, bests))
     units = ", ".join(
         f"{short} {name.partition(' ')[2]} {common.UNITS[name]}" for short, name in zip(head, names, strict=True)
     )
@@ -118,7 +128,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--chart", type=Path, help="an SVG file to write")
     chosen = parser.parse_args()
     for given, known in ((chosen.only, common.WORKLOADS), (chosen.libraries, LIBRARIES), (chosen.peers, peers.NAMES)):
-        unknown = set(filter(None, given.split(","))) - set(known)
+        unknown = {name for name in given.split(",") if name} - set(known)
         if unknown:
             parser.error(f"expected some of {', '.join(known)}; got {', '.join(sorted(unknown))}")
     return chosen

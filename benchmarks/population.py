@@ -8,10 +8,8 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +27,7 @@ from sapwood.supervision import DynamicSupervisor, start_child  # noqa: E402  # 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)
 MESSAGES: Final = 100_000
 ASKS: Final = 20_000
+SPOKEN_TO: Final = 10
 AT_ONCE: Final = 1_000
 """Messages that are sent before the actors get their turn."""
 
@@ -58,20 +57,21 @@ class Counter(Actor):
 
 async def _tell(refs: list[Ref]) -> float:
     add = Add()
-    begin = time.perf_counter()
+    begin = common.clock()
     for _ in range(MESSAGES // AT_ONCE):
-        for ref in refs:
-            ref.tell(add)
+        for _ in range(AT_ONCE // len(refs)):
+            for ref in refs:
+                ref.tell(add)
         await trio.testing.wait_all_tasks_blocked()
-    return (time.perf_counter() - begin) / MESSAGES * 1e6
+    return (common.clock() - begin) / MESSAGES * 1e6
 
 
 async def _ask(refs: list[Ref]) -> float:
     total = Total()
-    begin = time.perf_counter()
+    begin = common.clock()
     for index in range(ASKS):
         await refs[index % len(refs)].ask(total)
-    return (time.perf_counter() - begin) / ASKS * 1e6
+    return (common.clock() - begin) / ASKS * 1e6
 
 
 async def populate(size: int) -> dict[str, float]:
@@ -80,24 +80,24 @@ async def populate(size: int) -> dict[str, float]:
         home = await runtime.spawn(DynamicSupervisor)
         before = common.resident_kb()
         gc.disable()
-        begin = time.perf_counter()
+        begin = common.clock()
         refs: list[Ref] = []
         for number in range(size):
             ref = await start_child(home, child(Counter, key=("bench", number)))
             assert ref is not None
             refs.append(ref)
         await trio.testing.wait_all_tasks_blocked()
-        seconds = time.perf_counter() - begin
+        seconds = common.clock() - begin
         used = common.resident_kb() - before
         gc.freeze()
         gc.enable()
         # As many actors are spoken to in each population, but spread over all of it.
-        chosen = [random.choice(refs) for _ in range(AT_ONCE)]
+        chosen = refs[:: size // SPOKEN_TO][:SPOKEN_TO]
         figures = {"start s": seconds, "start us/actor": seconds / size * 1e6, "memory MB": used / 1024}
         figures |= {"KB/actor": used / size, "tell us": await _tell(chosen), "ask us": await _ask(chosen)}
-        begin = time.perf_counter()
+        begin = common.clock()
         await home.stop()
-        return {**figures, "stop us/actor": (time.perf_counter() - begin) / size * 1e6}
+        return {**figures, "stop us/actor": (common.clock() - begin) / size * 1e6}
 
 
 def main() -> None:
@@ -110,12 +110,14 @@ def main() -> None:
         return
     found: dict[str, dict[str, float]] = {}
     for size in map(int, chosen.sizes.split(",")):
+        if size < SPOKEN_TO:
+            parser.error(f"expected sizes of at least {SPOKEN_TO}; got {size}")
         command = [sys.executable, __file__, "--size", str(size)]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         found[f"{size:,}"] = json.loads(done.stdout)
     rows = {size: list(figures.values()) for size, figures in found.items()}
     print(table.lay_out("idle actors", list(next(iter(found.values()))), rows))
-    print(f"tell and ask go to the same number of actors in each population: {AT_ONCE:,} picked at random")
+    print(f"tell and ask go to {SPOKEN_TO} actors in each population, spread evenly over it")
     results = ROOT / "benchmarks" / "results" / "population.json"
     results.parent.mkdir(exist_ok=True)
     results.write_text(json.dumps(found, indent=1) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -11,13 +10,11 @@ import trio
 import trio.testing
 
 from benchmarks.cells import common
-from benchmarks.cells.common import Latch
+from benchmarks.cells.common import Latch, clock
 from sapwood import Actor, Ref, Request, Running, Runtime, child, handle, message, open_runtime
 from sapwood.actors import Down
 from sapwood.errors import SapwoodError
 from sapwood.supervision import DynamicSupervisor, start_child
-
-clock = time.perf_counter
 
 
 @message("bench.add")

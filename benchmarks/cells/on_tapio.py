@@ -3,7 +3,9 @@
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 # pyright: reportUnknownLambdaType=false
-# The library is installed only where its cell runs.
+# ruff: noqa: TRY004  # the crash is the one that every library has
+# flake8: noqa: ASYNC124
+# The library is installed only where its cell runs, and wants its callbacks async.
 
 from __future__ import annotations
 

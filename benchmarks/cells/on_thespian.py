@@ -1,7 +1,7 @@
 """Thespian on its base without processes: the sender runs the handlers."""
 # mypy: disable-error-code="import-not-found, misc"
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # The library is installed only where its cell runs.
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 # mypy: disable-error-code="import-not-found, misc"
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
-# The library is installed only where its cell runs.
+# flake8: noqa: ASYNC124
+# The library is installed only where its cell runs, and wants its callbacks async.
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -106,8 +108,7 @@ class Subject(workloads.Subject):
     async def stop(self, actors: list[Any]) -> None:
         self.nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
-            while len(self.nursery.child_tasks) > 1:
-                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
 
     def event(self) -> Any:
         return trio.Event()
@@ -124,10 +125,8 @@ class Subject(workloads.Subject):
         return mailbox._resolve, [actor.name for actor in actors]
 
     async def recover(self, actor: Any) -> None:
-        try:
+        with suppress(gen_server.GenServerExited):
             await actor.ask("crash")
-        except gen_server.GenServerExited:
-            pass
         while True:
             try:
                 await actor.ask("total")

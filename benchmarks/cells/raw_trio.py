@@ -41,8 +41,8 @@ class RawTrio(Subject):
         nursery = self.nursery
         nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
-            while nursery.child_tasks:
-                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+        assert not nursery.child_tasks
 
     async def pause(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import Any
 
 from benchmarks.cells import common
-from benchmarks.cells.common import Latch, Unsupported
+from benchmarks.cells.common import Latch, Unsupported, clock
 
-clock = time.perf_counter
 Jobs = Sequence[Callable[[], Awaitable[None]]]
 
 

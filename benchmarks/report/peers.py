@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,7 +40,7 @@ class Peers:
 
 
 @contextmanager
-def installed(names: Sequence[str]) -> Iterator[Peers]:
+def installed(names: Sequence[str]) -> Generator[Peers]:
     """Install peers into virtual environments that are thrown away afterwards."""
     peers = Peers()
     with TemporaryDirectory(prefix="sapwood-peers-") as folder:

@@ -23,6 +23,11 @@ def middle(figures: Figures, library: str, name: str) -> float | None:
     return median(values) if values else None
 
 
+def best(figures: Figures, library: str, name: str) -> float | None:
+    """Return the best round, the one that was disturbed least."""
+    return min((value for value in figures.get(library, {}).get(name, []) if value is not None), default=None)
+
+
 def lay_out(title: str, head: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> str:
     """Lay a table out; a cell without a figure is a dash."""
     wide = max(map(len, (title, *rows)))
