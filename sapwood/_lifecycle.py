@@ -124,6 +124,7 @@ class Tree:
         if root.alive:
             with suppress(ActorDown):  # it gives up at the same moment
                 await root.stop()
+        await runtime.sessions.close_models()
 
     async def _watch_root(self, runtime: Runtime) -> None:
         reason = await runtime.root.wait_stopped()

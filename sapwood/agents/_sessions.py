@@ -26,6 +26,7 @@ from sapwood.agents._publisher import Publisher
 from sapwood.agents._server import AgentServer, Services
 from sapwood.agents._session import Session
 from sapwood.errors import ActorDown, ChildFailed, ChildNotFound, InvalidOption, PersistenceError, RegistryUnavailable
+from sapwood.models import ClosableModel
 from sapwood.registry import Lookup, NotRunning, Registry, Running, Unavailable
 from sapwood.supervision import ChildSpec, DynamicSupervisor, Supervisor, child, terminate_child
 
@@ -69,6 +70,7 @@ class Sessions:
         self._services = services
         self._environment = environment
         self._publishers: dict[str, Publisher] = {}
+        self._models: dict[ClosableModel, None] = {}
         telemetry.subscribe(self._watch)
 
     async def ensure_running(self, agent: Agent, agent_id: str) -> Session:
@@ -104,6 +106,8 @@ class Sessions:
     async def _tree(self, agent: Agent, agent_id: str) -> Ref:
         """Return the tree of a conversation, starting it if the registry answers that there is none."""
         spec = self._tree_spec(agent, agent_id)
+        if isinstance(agent.model, ClosableModel):
+            self._models[agent.model] = None
         try:
             found = await self._registry.get_or_start((TREE, agent_id), spec, under=self._home())
         except ChildFailed as failure:
@@ -165,6 +169,12 @@ class Sessions:
                 return Stopped()
             case other:
                 return other
+
+    async def close_models(self) -> None:
+        """Close the connections that the agents' models keep open; for the end of the runtime, when no agent runs."""
+        for model in tuple(self._models):
+            await model.aclose()
+        self._models = {}
 
     def running(self) -> list[str]:
         """Return the ids of all conversations with a live server, sorted (S4-043).

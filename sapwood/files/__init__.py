@@ -26,8 +26,8 @@ from sapwood.files._server import FileSystemServer as FileSystemServer
 from sapwood.files._service import BackendOfScope as BackendOfScope
 from sapwood.files._service import FileClient as FileClient
 from sapwood.files._service import FileService as FileService
-from sapwood.files._service import Scope as Scope
 from sapwood.files._sqlite import FILES_SCHEMA as FILES_SCHEMA
+from sapwood.files._sqlite import Scope as Scope
 from sapwood.files._sqlite import SQLiteBackend as SQLiteBackend
 from sapwood.files._text import FileText as FileText
 from sapwood.files._tree import FileTree as FileTree

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import trio
 
 from sapwood.actors import Ref, Request
-from sapwood.errors import InvalidOption, RegistryUnavailable
+from sapwood.errors import ActorDown, RegistryUnavailable
 from sapwood.files._backend import FileBackend, FileEntry
 from sapwood.files._quota import Quota
 from sapwood.files._results import FileEdit, FileList, FileStatistics
@@ -21,20 +23,24 @@ from sapwood.files._server import (
     SearchFiles,
     WriteFile,
 )
+from sapwood.files._sqlite import Scope, scope_key
 from sapwood.files._text import FileText
 from sapwood.registry import Key, Lookup, Registry, Unavailable
 from sapwood.supervision import child
 
 T = TypeVar("T")
 
-Scope = tuple[Any, ...]
-"""Whose files: `("user", 1)` for all of a user's conversations, `("project", 42)` for several users,
-`("agent", id)` for one conversation (S4-058, S4-059)."""
-
 BackendOfScope = Callable[[Scope], FileBackend]
 
 ANSWER_WITHIN = 30.0
 """Seconds that one operation may take, queueing behind others of its scope included."""
+
+RECOVERY_WITHIN = 5.0
+"""Seconds that a call waits for a registry that is coming back."""
+
+_PASSING = ("starting", "registry_down", "recovering")
+_ASK_AGAIN = 0.05
+_READS = frozenset({ListFiles, ReadFile, SearchFiles, GetFileStatistics})
 
 
 class FileService:
@@ -65,7 +71,7 @@ class FileService:
         Raises:
             InvalidOption: if the scope is no tuple that begins with its kind.
         """
-        check_scope(scope)
+        scope_key(scope)
         self._configured[scope] = (backend or self._backend, limits, deny)
 
     def lookup(self, scope: Scope) -> Lookup[Ref]:
@@ -74,19 +80,27 @@ class FileService:
 
     def client(self, scope: Scope) -> FileClient:
         """Return a client for a scope; its filesystem is started by the first call that needs it (S4-060)."""
-        check_scope(scope)
+        scope_key(scope)
         return FileClient(self, scope)
 
     async def find(self, scope: Scope) -> Ref:
         """Return the filesystem of a scope, starting it if nothing runs.
 
+        While the registry recovers it waits, up to `RECOVERY_WITHIN` seconds: an agent whose tool asks meanwhile is
+        about to be stopped, and goes on with the same call when it is back.
+
         Raises:
-            RegistryUnavailable: if the registry cannot tell; nothing was started.
+            RegistryUnavailable: if the registry cannot tell for longer, or the runtime is stopping.
             ChildFailed: if it cannot be started, as when its backend cannot be opened.
         """
         backend, limits, deny = self._configured.get(scope, (self._backend, None, ()))
         spec = child(FileSystemServer, lambda: backend(scope), limits, deny, id="filesystem", restart="transient")
-        found = await self._registry.get_or_start(self._key(scope), spec, under=self._home())
+        key = self._key(scope)
+        found = await self._registry.get_or_start(key, spec, under=self._home())
+        with trio.move_on_after(RECOVERY_WITHIN):
+            while isinstance(found, Unavailable) and found.reason in _PASSING:
+                await trio.sleep(_ASK_AGAIN)
+                found = await self._registry.get_or_start(key, spec, under=self._home())
         if isinstance(found, Unavailable):
             raise RegistryUnavailable(f"find the files of {scope!r}", found.reason, found.retry_after)
         return found.ref
@@ -107,6 +121,13 @@ class FileClient:
         self.scope = scope
 
     async def _ask(self, request: Request[T]) -> T:
+        ref = await self._service.find(self.scope)
+        try:
+            return await ref.ask(request, timeout=ANSWER_WITHIN)
+        except ActorDown:
+            if type(request) not in _READS:
+                raise
+        # It ended meanwhile. Reading once more does no harm; whether a change was made nobody knows.
         ref = await self._service.find(self.scope)
         return await ref.ask(request, timeout=ANSWER_WITHIN)
 
@@ -141,13 +162,3 @@ class FileClient:
     async def statistics(self) -> FileStatistics:
         """Return how much there is and what is hidden."""
         return await self._ask(GetFileStatistics())
-
-
-def check_scope(scope: object) -> None:
-    """Refuse what is no scope.
-
-    Raises:
-        InvalidOption: saying what a scope looks like.
-    """
-    if not isinstance(scope, tuple) or not scope or not isinstance(scope[0], str):
-        raise InvalidOption(f'filesystem scope: expected a tuple such as ("user", 1); got {scope!r}')

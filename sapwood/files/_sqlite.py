@@ -203,11 +203,12 @@ def scope_key(scope: Scope) -> str:
     """Return the text under which a scope is stored; different scopes have different texts.
 
     Raises:
-        InvalidOption: if the scope is not a tuple of texts and whole numbers, or is empty.
+        InvalidOption: if the scope is not a tuple of texts and whole numbers that begins with a text.
     """
     parts: tuple[object, ...] = scope if isinstance(scope, tuple) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not parts or not all(isinstance(part, str | int) and not isinstance(part, bool) for part in parts):
+    plain = all(isinstance(part, str | int) and not isinstance(part, bool) for part in parts)
+    if not parts or not isinstance(parts[0], str) or not plain:
         raise InvalidOption(
-            f"filesystem scope: expected a tuple of texts and whole numbers, as ('user', 1); got {scope!r}"
+            f'filesystem scope: expected a tuple such as ("user", 1), of texts and whole numbers; got {scope!r}'
         )
     return json.dumps(parts)

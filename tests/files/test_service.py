@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
-from sapwood import NotRunning, Running, Runtime, Unavailable, open_runtime
+from sapwood import NotRunning, Ref, Running, Runtime, Unavailable, open_runtime
 from sapwood.actors import SimulatedEnvironment
-from sapwood.errors import BackendFailed, ChildFailed, FileMissing, InvalidOption, QuotaExceeded, RegistryUnavailable
+from sapwood.errors import (
+    ActorDown,
+    BackendFailed,
+    ChildFailed,
+    FileMissing,
+    InvalidOption,
+    QuotaExceeded,
+    RegistryUnavailable,
+)
 from sapwood.files import DirectoryBackend, MemoryBackend, Quota, Scope
 
 
@@ -115,6 +124,35 @@ async def test_nothing_is_started_while_the_registry_cannot_tell(runtime: Runtim
     assert runtime.files.lookup(("user", 1)) == Unavailable("draining")
     with pytest.raises(RegistryUnavailable, match="draining"):
         await runtime.files.client(("user", 1)).ls()
+
+
+async def test_a_call_waits_for_a_registry_that_is_coming_back(runtime: Runtime, autojump_clock: MockClock) -> None:
+    client = runtime.files.client(("user", 1))
+    await client.write("a.md", "kept")
+    for owner in [node.ref for node in runtime.tree().walk() if node.kind == "Partition"]:
+        owner.kill()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (await client.read("a.md")).lines == ("kept",)
+
+
+async def test_a_read_is_asked_again_when_the_filesystem_ends_meanwhile_and_a_change_is_not(
+    runtime: Runtime, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = runtime.files.client(("user", 1))
+    await client.write("a.md", "kept")
+    ref = await runtime.files.find(("user", 1))
+    dead = [ref]
+    find = runtime.files.find
+
+    async def find_the_dead_first(scope: Scope) -> Ref:
+        return dead.pop() if dead else await find(scope)
+
+    monkeypatch.setattr(runtime.files, "find", find_the_dead_first)
+    await ref.stop()
+    assert (await client.read("a.md")).lines == ("kept",)
+    dead.append(ref)
+    with pytest.raises(ActorDown):
+        await client.write("a.md", "lost?")
 
 
 async def test_a_backend_that_cannot_be_opened_is_no_empty_filesystem(

@@ -70,7 +70,7 @@ async def test_after_a_cancelled_write_a_read_waits_until_the_writer_has_passed_
 
 @pytest.mark.row("S4-058", "S4-059")
 async def test_each_scope_has_files_and_versions_of_its_own(store: Store, environment: RealEnvironment) -> None:
-    scopes: list[tuple[str | int, ...]] = [("user", 1), ("user", "1"), ("user", 12), ("project", 1), ("user",), (1,)]
+    scopes: list[tuple[str | int, ...]] = [("user", 1), ("user", "1"), ("user", 12), ("project", 1), ("user",)]
     backends = [SQLiteBackend(store, scope, environment) for scope in scopes]
     for number, backend in enumerate(backends):
         await backend.open()
@@ -114,10 +114,10 @@ async def test_files_and_versions_outlive_the_store_object(tmp_path: Path, envir
             assert (await backend.list()).entries == ()
 
 
-@pytest.mark.parametrize("scope", [(), ("a", None), ("a", 1.5), ("a", True), "user", ["user", 1], (("a",),)])
+@pytest.mark.parametrize("scope", [(), ("a", None), ("a", 1.5), ("a", True), "user", ["user", 1], (("a",),), (1, "user")])
 def test_a_scope_that_is_no_tuple_of_texts_and_numbers_is_refused(environment: RealEnvironment, scope: Any) -> None:
     store: Any = None
-    with pytest.raises(InvalidOption, match="expected a tuple of texts and whole numbers"):
+    with pytest.raises(InvalidOption, match="of texts and whole numbers"):
         SQLiteBackend(store, scope, environment)
 
 
