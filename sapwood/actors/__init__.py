@@ -61,12 +61,14 @@ from sapwood.actors._telemetry import Exited as Exited
 from sapwood.actors._telemetry import Listener as Listener
 from sapwood.actors._telemetry import ListenerFailed as ListenerFailed
 from sapwood.actors._telemetry import LookupUnavailable as LookupUnavailable
+from sapwood.actors._telemetry import LoopHeldUp as LoopHeldUp
 from sapwood.actors._telemetry import MailboxHighWater as MailboxHighWater
 from sapwood.actors._telemetry import Restarted as Restarted
 from sapwood.actors._telemetry import Spawned as Spawned
 from sapwood.actors._telemetry import SupervisorReport as SupervisorReport
 from sapwood.actors._telemetry import Telemetry as Telemetry
 from sapwood.actors._telemetry import TelemetryEvent as TelemetryEvent
+from sapwood.actors._watchdog import watch_loop as watch_loop
 from sapwood.actors._wire import Upcaster as Upcaster
 from sapwood.actors._wire import Wire as Wire
 from sapwood.actors._wire import class_of as class_of

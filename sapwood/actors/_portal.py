@@ -233,7 +233,9 @@ class Portal:
         function: Callable[..., Awaitable[Any]],
         args: tuple[Any, ...],
     ) -> None:
-        if not future.done():
+        if self._system.closed:
+            _settle(future, outcome.Error(_closed("call")))
+        elif not future.done():
             self._system.nursery.start_soon(_run_call, future, scope, function, args, name=f"portal: {function!r}")
 
 

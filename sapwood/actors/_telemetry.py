@@ -149,6 +149,19 @@ class DeadLetter:
 
 
 @attrs.frozen
+class LoopHeldUp:
+    """A task went on for too long without a checkpoint, and everything else waited (OTP Q01).
+
+    Attributes:
+        task: Name of the task: the label of an actor, or that and the name of a task of its own.
+        seconds: How long it went on.
+    """
+
+    task: str
+    seconds: float
+
+
+@attrs.frozen
 class LookupUnavailable:
     """A registry lookup could not be answered."""
 
@@ -173,6 +186,7 @@ TelemetryEvent: TypeAlias = (
     | ChildStuck
     | MailboxHighWater
     | DeadLetter
+    | LoopHeldUp
     | LookupUnavailable
     | ListenerFailed
 )

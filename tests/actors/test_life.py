@@ -348,7 +348,6 @@ class TestStart:
         assert caught.value.holder is first
         assert made == [1]
 
-    @pytest.mark.row("A14")
     async def test_extra_information_of_a_start_is_kept_for_the_starter(
         self, autojump_clock: MockClock, system: ActorSystem
     ) -> None:

@@ -13,6 +13,8 @@ from sapwood.actors import (
     ActorSystem,
     Birth,
     Cell,
+    ChildExit,
+    Continue,
     Crashed,
     Down,
     Exit,
@@ -23,6 +25,7 @@ from sapwood.actors import (
     Ref,
     Shutdown,
     SimulatedEnvironment,
+    handle,
     open_system,
     start,
 )
@@ -431,6 +434,95 @@ class TestMonitors:
                 assert watcher.statistics().monitoring == 0
 
         simulate(seed, main)
+
+
+class Parent(Probe):
+    """Notes the ends of its children."""
+
+    @handle
+    def child_ended(self, message: ChildExit) -> None:
+        self.log.append(message)
+
+
+class Brief(Probe):
+    """Ends at a moment that it is told."""
+
+    def __init__(self, moment: str) -> None:
+        super().__init__()
+        self.moment = moment
+        self.end_at("init")
+
+    def end_at(self, moment: str) -> None:
+        if self.moment == moment:
+            raise CRASH
+
+    async def on_start(self) -> Continue:
+        self.end_at("start")
+        await trio.lowlevel.checkpoint()
+        self.end_at("end of the start")
+        return Continue()
+
+    def on_continue(self, token: Any) -> None:
+        self.end_at("continue")
+
+
+class TestStartingTogether:
+    @pytest.mark.row("J09")
+    @pytest.mark.parametrize("moment", ["init", "start", "end of the start", "continue", "killed"])
+    @pytest.mark.parametrize("seed", range(10))
+    def test_whoever_starts_an_actor_is_told_of_its_end_whenever_that_is(self, seed: int, moment: str) -> None:
+        async def main() -> None:
+            async with open_system(SimulatedEnvironment(seed)) as system:
+                parent = await system.spawn(Parent)
+                cell = Cell(system, Birth(Brief, (moment,)), cell_of(parent))
+                failed = 0
+                async with trio.open_nursery() as nursery:
+                    if moment == "killed":
+                        for _ in range(system.environment.random.randrange(5)):
+                            await trio.lowlevel.checkpoint()
+                        nursery.start_soon(kill, cell.ref)
+                    try:
+                        await start(cell, system.nursery)
+                    except (ValueError, ActorDown):
+                        failed = 1
+                await end_of(cell.ref)
+                assert failed + len(await log_of(parent)) == 1
+
+        simulate(seed, main)
+
+    @pytest.mark.row("J09", "J07")
+    @pytest.mark.parametrize("kind", [Probe, TrappingProbe])
+    @pytest.mark.parametrize("seed", range(10))
+    def test_an_actor_that_starts_another_and_links_to_it_is_told_of_its_end(
+        self, seed: int, kind: type[Probe]
+    ) -> None:
+        async def main() -> None:
+            async with open_system(SimulatedEnvironment(seed)) as system:
+                told: list[str] = []
+
+                async def start_link(actor: Any) -> None:
+                    ref = await system.spawn(Brief, "continue")
+                    for _ in range(system.environment.random.randrange(3)):
+                        await trio.lowlevel.checkpoint()
+                    try:
+                        actor.link(ref)
+                    except ActorDown:
+                        told.append("at once")
+
+                starter = await system.spawn(kind)
+                starter.tell(SlowDo(start_link))
+                await settle()
+                if kind is TrappingProbe:
+                    told.extend(type(message).__name__ for message in await log_of(starter))
+                elif not starter.alive:
+                    told.append("with it")
+                assert len(told) == 1
+
+        simulate(seed, main)
+
+
+async def kill(ref: Ref) -> None:
+    ref.kill()
 
 
 class TestSimultaneousEnds:

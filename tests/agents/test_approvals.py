@@ -24,12 +24,14 @@ from sapwood.conversation import (
     Invalid,
     RunFinished,
     Stale,
+    State,
     StatusChanged,
+    ToolCall,
     ToolFinished,
     ToolStarted,
 )
 from sapwood.errors import ChildFailed, CodecError
-from sapwood.middleware import Approval, HumanInTheLoop, Middleware
+from sapwood.middleware import Approval, HookResult, HumanInTheLoop, Middleware, MiddlewareContext, Suspend
 from sapwood.middleware._human_in_the_loop import Rule
 from sapwood.models import call
 from tests.agents.kit import (
@@ -343,6 +345,28 @@ async def test_several_rounds_of_approval_in_one_run_keep_its_counts(
     assert (end.outcome, end.run_id) == ("completed", run.id)
     assert till.amounts == [1, 2, 3]
     assert session.state.counters.runs == 1
+
+
+@pytest.mark.row("UP-11", "UP-16")
+async def test_a_call_that_was_decided_is_not_asked_about_again_when_the_hooks_run_again(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    class Reviews(Middleware):
+        async def after_model(self, state: State, context: MiddlewareContext) -> HookResult:
+            if len(state.messages) > 2 or state.decision("review"):
+                return None
+            return Suspend((Interrupt(id="review", kind="question", call=ToolCall("review", "review")),))
+
+    till = Till()
+    session = await asked(runtime, till.agent([*pays(500), call("note", text="a")], "done", extra=(Reviews(),)))
+    pay, review = (each.interrupt.id for each in session.approvals)
+    assert "ToolIntended" not in await events_in(runtime)
+    outcomes, end = await decided(session, Decision(pay, "approve"), Decision(review, "answer", {"text": "fine"}))
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes)
+    assert end.text == "done"
+    assert transcript(session.state.messages)[2:4] == ["pay: paid 500 for o1", "note: noted a"]
+    assert till.amounts == [500]
+    assert (await events_in(runtime)).count("InterruptRaised") == 2
 
 
 # --- over restarts ----------------------------------------------------------------------------------

@@ -218,15 +218,20 @@ async def test_a_tool_that_ended_when_the_cancel_came_has_its_real_result(
 async def test_a_cancel_that_comes_when_the_run_begins_to_wait_is_not_lost(
     runtime: Runtime, autojump_clock: MockClock
 ) -> None:
-    class CancelsItself(Middleware):
-        async def around_run(self, call_next: Any, context: Any) -> None:
-            await call_next()
-            assert await session.cancel("just now") is True
+    class Busy(Middleware):
+        async def handle_message(self, message: Any, context: Any) -> None:
+            await trio.sleep(10)
 
-    layers = [CancelsItself(), HumanInTheLoop(pay=True)]
-    agent = Agent("a", model=ScriptedModel(call("pay", cents=5)), tools=[pay], middleware=layers)
+    steps = [Delay(5.0), call("pay", cents=5)]
+    agent = Agent("a", model=ScriptedModel(steps), tools=[pay], middleware=[Busy(), HumanInTheLoop(pay=True)])
     session = await runtime.sessions.ensure_running(agent, "c1")
-    end = await finished(session, "pay")
+    async with session.send("pay") as run, trio.open_nursery() as nursery:
+        # While the server is busy the cancel waits, and meanwhile the run comes to its end.
+        nursery.start_soon(session.notify, "Busy", "x")
+        await trio.sleep(1)
+        assert await session.cancel("just now") is True
+        end = await run.finish()
+    assert end is not None
     assert (end.outcome, end.reason) == ("cancelled", "just now")
     assert session.approvals == ()
     assert_sendable(session.state)

@@ -19,6 +19,7 @@ from sapwood.conversation import (
     PatchMetadata,
     RunFinished,
     State,
+    StatusChanged,
     TextDiscarded,
     ToolCall,
     ToolFinished,
@@ -49,6 +50,7 @@ from tests.agents.kit import (
     state_in,
     transcript,
     until,
+    waiting_events,
 )
 
 
@@ -213,6 +215,30 @@ async def test_a_layer_that_never_lets_go_is_stopped_by_the_limit(runtime: Runti
     assert (end.outcome, end.reason) == ("failed", "the run used up its limit of 5 model calls")
 
 
+@pytest.mark.row("AR-22.11", "AR-24.10", "AR-22.27")
+async def test_a_fault_in_a_layer_is_one_failure_that_stays_known_over_a_restart(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    class Faulty(Middleware):
+        async def around_run(self, call_next: RunCall, context: MiddlewareContext) -> None:
+            await call_next()
+            raise ZeroDivisionError("a fault")
+
+    session = await started(runtime, Faulty())
+    with session.events() as events:
+        await finished(session, "go")
+        seen = await waiting_events(events)
+    assert [event.status for event in of(seen, StatusChanged)] == ["idle", "running", "error"]
+    [end] = of(seen, RunFinished)
+    assert (end.outcome, end.reason) == ("failed", "ZeroDivisionError: a fault")
+    assert transcript(session.state.messages)[-1] == "model: three"
+
+    await runtime.sessions.stop("c1")
+    session = await started(runtime)
+    status = await session.status()
+    assert (status.status, status.error, status.run_id) == ("error", "ZeroDivisionError: a fault", "")
+
+
 # --- interrupts -------------------------------------------------------------------------------------
 
 
@@ -244,6 +270,7 @@ async def test_a_before_hook_suspends_the_run_and_finds_the_decision_when_it_run
         _, end = await until(events, RunFinished)
     assert (end.outcome, end.text) == ("completed", "hello")
     assert session.state.metadata == {"verdict": "approve"}
+    assert "ToolIntended" not in await events_in(runtime)
     assert transcript(session.state.messages) == ["user: go", "model: hello"]
     assert session.state.pending == ()
 

@@ -272,7 +272,9 @@ def assert_continuous(events: list[StreamEvent]) -> None:
             up = False
         elif isinstance(event, StatusChanged):
             up = True
-    ends = Counter(event.run_id for event in events if isinstance(event, RunFinished) and event.outcome != "interrupted")
+    ends = Counter(
+        event.run_id for event in events if isinstance(event, RunFinished) and event.outcome != "interrupted"
+    )
     assert all(count == 1 for count in ends.values()), "a run ended twice"
 
 

@@ -9,10 +9,17 @@ import trio
 from trio.testing import MockClock
 
 from sapwood import Agent, Runtime, ScriptedModel, tool
+from sapwood.agents import Receipt
+from sapwood.agents._requests import receipt_of
 from sapwood.conversation import (
+    AssistantMessage,
+    Message,
     MessageCompleted,
+    Run,
     RunFinished,
+    State,
     StatusChanged,
+    ToolCall,
     UserMessage,
 )
 from sapwood.errors import CodecError, InvalidOption, ModelRefused, RunFailed
@@ -201,6 +208,27 @@ async def test_a_message_sent_again_while_another_run_is_open_gets_its_own_answe
     async with session.send("two") as second:
         assert await session.say("one", message_id="m1") == "re: one"
         await second.finish()
+
+
+def test_the_receipt_of_an_earlier_message_says_where_its_run_is() -> None:
+    def receipt(*messages: Message, run: Run | None = None, error: str = "") -> Receipt | None:
+        return receipt_of(State(messages=messages, run=run, error=error), "m1")
+
+    said, answer = UserMessage("go", "m1"), AssistantMessage("done", id="a1")
+    calling = AssistantMessage("", (ToolCall("c1", "pay"),), "a0")
+    done = Receipt("m1", "", queued=False, outcome="completed", text="done")
+    assert receipt(UserMessage("go", "m2")) is None
+    assert receipt(said, run=Run("r1")) == Receipt("m1", "r1", queued=False)
+    # The last answer may not be the end yet: a layer may still add to it, and the run says so when it ends.
+    assert receipt(said, answer, run=Run("r1")) == Receipt("m1", "r1", queued=False)
+    assert receipt(said, calling, run=Run("r1", "interrupted")) == Receipt(
+        "m1", "r1", queued=False, outcome="interrupted"
+    )
+    assert receipt(said, calling, answer) == done
+    later = UserMessage("more", "m2")
+    assert receipt(said, answer, later, run=Run("r2")) == done
+    assert receipt(said, error="no credit") == Receipt("m1", "", queued=False, outcome="failed")
+    assert receipt(said) == Receipt("m1", "", queued=False, outcome="cancelled")
 
 
 # --- over an interrupt ------------------------------------------------------------------------------

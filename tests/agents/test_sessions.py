@@ -345,6 +345,23 @@ async def test_a_conversation_whose_server_crashes_at_each_start_gives_up_alone(
         assert await other.say("?") == "hello"
 
 
+@pytest.mark.row("S4-071")
+async def test_trees_that_die_in_numbers_cost_the_supervisor_of_all_agents_nothing(
+    runtime: Runtime, autojump_clock: MockClock, agent: Agent
+) -> None:
+    other = await runtime.sessions.ensure_running(agent, "other")
+    [home] = [node.ref for node in runtime.tree().walk() if node.label == "agents"]
+    for number in range(30):
+        await runtime.sessions.ensure_running(agent, f"c{number}")
+        tree = tree_of(runtime, f"c{number}")
+        assert tree is not None
+        tree.ref.kill()
+    await trio.sleep(1)
+    assert home.alive
+    assert runtime.sessions.running() == ["other"]
+    assert (await other.status()).epoch == 1
+
+
 async def test_a_conversation_that_never_stays_up_is_refused_after_a_few_attempts(
     runtime: Runtime, autojump_clock: MockClock, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
