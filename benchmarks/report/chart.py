@@ -8,13 +8,17 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-COLOURS: Final = ("#2f6f4f", "#8c8c8c", "#c98b2b", "#4a7ab5", "#a04f4f", "#7b5ea7", "#3f8f8f", "#b56f8f")
+COLOURS: Final = (
+    *("#2f6f4f", "#8c8c8c", "#4a7ab5", "#a9c3e0", "#c98b2b", "#a04f4f"),
+    *("#7b5ea7", "#3f8f8f", "#b56f8f", "#6b6b2f", "#d3a78a", "#222222"),
+)
 BAR: Final = 11
 GAP: Final = 12
 LEFT: Final = 170
 WIDTH: Final = 760
 RIGHT: Final = 60
-TOP: Final = 66
+TOP: Final = 84
+LEGEND: Final = 6
 
 Groups = Mapping[str, Mapping[str, float]]
 
@@ -39,11 +43,10 @@ def draw(path: Path, title: str, note: str, groups: Groups) -> None:
         f'<text x="10" y="18" style="font-size: 14px; font-weight: bold">{escape(title)}</text>',
         f'<text x="10" y="34" fill="#555555">{escape(note)}</text>',
     ]
-    at = 10.0
-    for name in names:
-        lines.append(f'<rect x="{at:.0f}" y="43" width="9" height="9" fill="{colours[name]}"/>')
-        lines.append(f'<text x="{at + 13:.0f}" y="51">{escape(name)}</text>')
-        at += 30 + 6.5 * len(name)
+    for index, name in enumerate(names):
+        across, down = 10 + index % LEGEND * 120, 43 + index // LEGEND * 16
+        lines.append(f'<rect x="{across}" y="{down}" width="9" height="9" fill="{colours[name]}"/>')
+        lines.append(f'<text x="{across + 13}" y="{down + 8}">{escape(name)}</text>')
     for power in range(low, high + 1):
         line = f'<line x1="{x(10**power):.1f}" x2="{x(10**power):.1f}" y1="{TOP - 6}" y2="{height - 6}"'
         lines.append(f'{line} stroke="{"#000000" if power == 0 else "#dddddd"}"/>')

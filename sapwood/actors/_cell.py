@@ -323,6 +323,10 @@ class Cell(Inbox):
         if self.parent is not None:
             self.parent.leaked = True
         self.requested = reason if reason is not None else Killed()
+        # Should its code give in, it handles nothing more of what it had before it.
+        self.abrupt = self.control = True
+        for task in tuple(self.tasks or ()):
+            task.cancel()
         self.wake()
         bury(self)
 

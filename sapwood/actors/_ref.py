@@ -151,7 +151,8 @@ class Ref(Introspection):
             SelfAsk: if an actor asks itself (OTP I10).
             AskCycle: if the ask would close a circle of waiting actors.
             MailboxFull: if the actor's mailbox is bounded, full, and rejects.
-            InvalidMessage: if it is not a request.
+            InvalidMessage: if it is not a request, or the priority is none.
+            InvalidOption: if the time-out is no number of seconds.
             WrongThread: if called outside the runtime's thread.
         """
         cell = self._cell

@@ -42,6 +42,7 @@ class Publisher:
         journal_seq: Sequence number in the journal that `state` belongs to; everything up to it was announced.
         up: Whether the agent's tree runs, so that more events can be expected.
         serving: Whether a server has started and not ended.
+        failure: Why the last server could not start; None if it could.
 
     Args:
         agent_id: The agent.
@@ -57,10 +58,12 @@ class Publisher:
         self.journal_seq = 0
         self.up = False
         self.serving = False
+        self.failure: Exception | None = None
         self._environment = environment
         self._on_idle = on_idle
         self._seq = 0
         self._half_said = False
+        self._settled = trio.Event()
         self._kept: deque[StreamEvent] = deque(maxlen=KEPT)
         self._readers: dict[Subscription, None] = {}
 
@@ -96,6 +99,8 @@ class Publisher:
         """Note that a server has started, and announce its status (S4-069)."""
         assert self.state is not None
         self.serving = True
+        self.failure = None
+        self._settled.set()
         self.publish(StatusChanged, self._run_id, status=self.state.status, detail=self.state.error)
 
     def publish(self, kind: type[E], run_id: str, **fields: Any) -> E:
@@ -121,6 +126,7 @@ class Publisher:
         if not self.serving:
             return
         self.serving = False
+        self._settled = trio.Event()
         state = self.state
         assert state is not None
         self.discard(self._run_id, reason)
@@ -136,9 +142,17 @@ class Publisher:
     def ended(self) -> None:
         """Note that the agent's tree has ended: no more events until it is started again."""
         self.up = False
+        self._settled.set()
+        self._settled = trio.Event()
         for reader in tuple(self._readers):
             reader.wake()
         self._rest()
+
+    async def wait_settled(self) -> None:
+        """Wait until a server serves or the tree, if it runs, has ended; `serving` and `failure` tell which."""
+        await trio.lowlevel.checkpoint()
+        if self.up and not self.serving:
+            await self._settled.wait()
 
     @property
     def _run_id(self) -> str:

@@ -75,7 +75,8 @@ class AgentServer(Actor):
     def __init__(self, agent: Agent, agent_id: str, publisher: Publisher, services: Services) -> None:
         self.agent = agent
         self.agent_id = agent_id
-        publisher.up = True
+        self._is_restart = publisher.up
+        publisher.up, publisher.failure = True, None
         self._publisher = publisher
         self._services = services
         self._local: dict[str, Any] = {}
@@ -83,7 +84,7 @@ class AgentServer(Actor):
         self._run_task: TaskRef | None = None
         self._run_ended = trio.Event()
         self._cancelled: str | None = None
-        self._log: Log
+        self._loaded: Log | None = None
         self._engine: RunEngine
 
     def format_state(self) -> str:
@@ -91,10 +92,32 @@ class AgentServer(Actor):
 
     # --- life -------------------------------------------------------------------------------------
 
-    async def on_start(self) -> Continue:
+    def on_start(self) -> Continue:
+        # Loading takes as long as it takes; the supervisor of all agents must not wait for one of them.
+        return Continue()
+
+    async def on_continue(self, token: Any) -> None:
+        """Load the conversation, then take up what is open in it.
+
+        A first start that fails ends the server for good, and whoever wants it running gets the reason. One that
+        fails after a crash is a crash again, and counts as one.
+        """
+        try:
+            await self._load()
+            await self._take_up()
+        except StaleEpoch as error:
+            self._publisher.failure = error
+            self._lost(error)
+        except Exception as error:
+            self._publisher.failure = error
+            if self._is_restart or self._publisher.serving:
+                raise
+            self.stop(Shutdown("could not start"))
+
+    async def _load(self) -> None:
         store = self._services.journal()
         claim = await store.claim(self.agent_id, owner=self._services.owner)
-        self._log = Log(store, claim, self._publisher, self._services.snapshots)
+        self._loaded = Log(store, claim, self._publisher, self._services.snapshots)
         if claim.fresh:
             created = journal.ConversationCreated(self.agent.name, self.agent.definition, self.environment.wall())
             await self._log.commit(created)
@@ -104,32 +127,28 @@ class AgentServer(Actor):
             changes = await layer.on_server_start(self._context())
             await self._log.commit(*change_events(layer.name, changes or (), self.environment.new_id))
         self._publisher.begin()
-        return Continue()
 
-    async def on_continue(self, token: Any) -> None:
-        """Take up an open run, or deliver what was queued, after the starter was told that the server runs.
+    async def _take_up(self) -> None:
+        """Take up an open run, or deliver what was queued.
 
         What a failed run left in the queue waits for the next message of a person (AR-24.5).
         """
         state = self._log.state
-        try:
-            if state.run is not None:
-                ready = state.run.phase == "running" or (state.run.phase == "interrupted" and not state.undecided)
-                if ready:
-                    await self._begin(journal.RunStarted(state.run.id, "restart", self.environment.wall()))
-            elif state.queue and not state.error:
-                await self._begin(*self._supersede(), self._next_run("queue"), *self._deliveries())
-        except PersistenceError as error:
-            self._lost(error)
+        if state.run is not None:
+            ready = state.run.phase == "running" or (state.run.phase == "interrupted" and not state.undecided)
+            if ready:
+                await self._begin(journal.RunStarted(state.run.id, "restart", self.environment.wall()))
+        elif state.queue and not state.error:
+            await self._begin(*self._supersede(), self._next_run("queue"), *self._deliveries())
 
     async def on_stop(self, reason: ExitReason) -> None:
         """Let the run end where it is; its journal says how to go on."""
         if self._run_task is not None:
             self._run_task.cancel()
             await self._run_ended.wait()
-        if reason != Shutdown("fenced") and not isinstance(reason, Crashed):
+        if self._loaded is not None and reason != Shutdown("fenced") and not isinstance(reason, Crashed):
             try:
-                await self._log.release()
+                await self._loaded.release()
             except PersistenceError:
                 # All it would have said is that this server stopped cleanly; the next claim goes without that.
                 return
@@ -317,6 +336,11 @@ class AgentServer(Actor):
         return [*settle(self._log.state, why, self.environment.new_id), finished]
 
     # --- within -----------------------------------------------------------------------------------
+
+    @property
+    def _log(self) -> Log:
+        assert self._loaded is not None
+        return self._loaded
 
     @property
     def _run_id(self) -> str:

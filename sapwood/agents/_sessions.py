@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final, cast
 
@@ -89,35 +88,21 @@ class Sessions:
         """
         if not isinstance(cast("object", agent_id), str) or not agent_id:
             raise InvalidOption(f"conversation id: expected a text that is not empty; got {agent_id!r}")
-        tree = await self._tree(agent, agent_id)
-        for _ in range(ATTEMPTS):
-            match self._find(agent_id):
-                case Running():
-                    return self.session(agent_id)
-                case Unavailable(reason, retry_after):
-                    raise RegistryUnavailable(f"start agent {agent_id!r}", reason, retry_after)
-                case NotRunning():
-                    # Its server is being restarted, or the tree is about to end; its turn comes after that.
-                    with suppress(ActorDown):
-                        await tree.get_state(timeout=60.0)
-                    tree = await self._tree(agent, agent_id)
-        raise ActorDown(f"agent {agent_id!r}", tree.exit_reason)
-
-    async def _tree(self, agent: Agent, agent_id: str) -> Ref:
-        """Return the tree of a conversation, starting it if the registry answers that there is none."""
-        spec = self._tree_spec(agent, agent_id)
         if isinstance(agent.model, ClosableModel):
             self._models[agent.model] = None
-        try:
+        spec = self._tree_spec(agent, agent_id)
+        for _ in range(ATTEMPTS):
+            # Taken before the start, since it outlives a server that fails and tells why.
+            publisher = self.publisher(agent_id)
             found = await self._registry.get_or_start((TREE, agent_id), spec, under=self._home())
-        except ChildFailed as failure:
-            cause = root_cause(failure)
-            if isinstance(cause, PersistenceError | RegistryUnavailable):
-                raise cause from failure
-            raise
-        if isinstance(found, Unavailable):
-            raise RegistryUnavailable(f"start agent {agent_id!r}", found.reason, found.retry_after)
-        return found.ref
+            if isinstance(found, Unavailable):
+                raise RegistryUnavailable(f"start agent {agent_id!r}", found.reason, found.retry_after)
+            await publisher.wait_settled()
+            if publisher.serving:
+                return self.session(agent_id)
+            if publisher.failure is not None:
+                raise start_failure(agent_id, publisher.failure)
+        raise ActorDown(f"agent {agent_id!r}")
 
     def _tree_spec(self, agent: Agent, agent_id: str) -> ChildSpec:
         """Return the tree of one agent: the server, and below it the supervisor of its sub-agents (S4-051)."""
@@ -222,11 +207,8 @@ def shutdown_reason(reason: ExitReason) -> str:
             return "crash"
 
 
-def root_cause(failure: Exception) -> Exception:
-    """Return what lies at the bottom of nested failures to start."""
-    while isinstance(failure, ChildFailed) and isinstance(failure.reason, Crashed):
-        inner = failure.reason.exception
-        if not isinstance(inner, Exception):
-            break
-        failure = inner
-    return failure
+def start_failure(agent_id: str, error: Exception) -> Exception:
+    """Return what those get who wanted a server that could not start."""
+    if isinstance(error, PersistenceError | RegistryUnavailable):
+        return error.with_traceback(None)
+    return ChildFailed(f"agent {agent_id!r}", Crashed.of(error))

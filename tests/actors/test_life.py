@@ -809,6 +809,46 @@ class TestKill:
         assert await new.ask(Call(lambda actor: 1)) == 1
 
 
+class TestDetachment:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_detached_actor_is_down_at_once_and_handles_nothing_more_when_its_code_gives_in(self, seed: int) -> None:
+        async def main() -> None:
+            handled: list[str] = []
+            ended: list[str] = []
+
+            async def task() -> None:
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    ended.append("task")
+
+            async def stubborn(actor: Any) -> None:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(10)
+                handled.append("stubborn")
+
+            async with open_system() as system:
+                ref = await system.spawn(Probe, key="held")
+                await ref.ask(Call(lambda actor: actor.start_task(task)))
+                await settle()
+                ref.tell(SlowDo(stubborn))
+                for _ in range(3):
+                    ref.tell(Do(lambda actor: handled.append("after the end")))
+                await settle()
+                cell_of(ref).detach()
+                assert ref.exit_reason == Killed()
+                await system.spawn(Probe, key="held")
+                await trio.sleep(5)
+                assert ended == ["task"]
+                await trio.sleep(10)
+                assert handled == ["stubborn"]
+                assert [letter.reason for letter in system.telemetry.dead_letters] == ["unread"] * 3
+                await settle()
+                assert system.busy == 1
+
+        simulate(seed, main)
+
+
 class TestClosing:
     async def test_leaving_the_block_kills_what_still_runs_in_whatever_state(self, autojump_clock: MockClock) -> None:
         refs: list[Ref] = []

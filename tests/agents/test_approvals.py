@@ -472,6 +472,18 @@ def send(text: str) -> Any:
     return SendMessage(text)
 
 
+@pytest.mark.row("UP-62", "UP-24")
+async def test_a_question_without_a_limit_waits_for_as_long_as_it_takes(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    till = Till()
+    session = await asked(runtime, till.agent(pays(500), "done"))
+    await trio.sleep(30 * 24 * 3600)
+    assert (await session.status()).status == "interrupted"
+    _, end = await decided(session, Decision(session.approvals[0].interrupt.id, "approve"))
+    assert (end.text, till.amounts) == ("done", [500])
+
+
 # --- what is not asked ------------------------------------------------------------------------------
 
 

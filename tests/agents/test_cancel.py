@@ -47,7 +47,7 @@ def pay(cents: int) -> str:
     return f"paid {cents}"
 
 
-@pytest.mark.row("AR-24.7", "UP-33", "UP-37", "BR-26")
+@pytest.mark.row("AR-24.7", "UP-33", "UP-35", "UP-37", "UP-38", "BR-26")
 async def test_a_cancel_keeps_what_is_finished_and_says_honestly_what_is_known_of_the_rest(
     runtime: Runtime, autojump_clock: MockClock
 ) -> None:

@@ -239,6 +239,33 @@ async def test_a_fault_in_a_layer_is_one_failure_that_stays_known_over_a_restart
     assert (status.status, status.error, status.run_id) == ("error", "ZeroDivisionError: a fault", "")
 
 
+@pytest.mark.row("UP-29", "UP-28")
+async def test_a_guard_that_trips_after_a_tool_ran_does_not_make_the_conversation_forget_it(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    class Guard(Middleware):
+        async def after_model(self, state: State, context: MiddlewareContext) -> HookResult:
+            last = state.messages[-1]
+            assert isinstance(last, AssistantMessage)
+            if "forbidden" in last.text:
+                raise ToolError("the guard has tripped")
+            return None
+
+    wish = call("add", left=1, right=2)
+    model = ScriptedModel(wish, ["forbidden", wish], "fine")
+    session = await started(runtime, Guard(), model=model)
+    end = await finished(session, "go")
+    assert (end.outcome, end.reason) == ("failed", "ToolError: the guard has tripped")
+    assert transcript(session.state.messages)[1:] == [
+        "model:  -> add",
+        "add: 3",
+        "model: forbidden -> add",
+        "add: Error: add was not run (ToolError: the guard has tripped)",
+    ]
+    assert await session.say("again") == "fine"
+    assert_sendable(session.state)
+
+
 # --- interrupts -------------------------------------------------------------------------------------
 
 

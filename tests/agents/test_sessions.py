@@ -27,7 +27,9 @@ from sapwood.errors import (
 )
 from sapwood.middleware import Middleware, MiddlewareContext
 from sapwood.models import Delay
-from sapwood.supervision import TreeNode
+from sapwood.persistence import Claim, Journal
+from sapwood.registry import Registry
+from sapwood.supervision import TreeNode, child, start_child, which_children
 from sapwood.testing import Invariants
 from tests.agents.kit import Changing, opened, server_of, transcript
 
@@ -93,6 +95,81 @@ async def test_who_asks_while_a_start_is_under_way_gets_its_failure_too(
     assert len(failures) == 4
     assert all("no queue" in failure for failure in failures)
     assert trio.current_time() < 6
+
+
+@pytest.mark.row("S4-071", "S4-072")
+async def test_a_conversation_that_is_slow_to_start_holds_up_no_other(
+    runtime: Runtime, autojump_clock: MockClock, agent: Agent
+) -> None:
+    class Slow(Middleware):
+        async def on_server_start(self, context: MiddlewareContext) -> None:
+            await trio.sleep(1000)
+
+    slow = Agent("a", model=ScriptedModel(then="late"), middleware=[Slow()])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runtime.sessions.ensure_running, slow, "slow")
+        await trio.sleep(1)
+        with trio.fail_after(1):
+            other = await runtime.sessions.ensure_running(agent, "other")
+            assert await other.say("?") == "hello"
+            server_of(runtime, "other").kill()
+            await trio.sleep(0.1)
+            assert (await other.status()).epoch == 2
+            assert await runtime.sessions.stop("other") == Stopped()
+            assert isinstance(await runtime.sessions.lookup("slow"), Running)
+    assert trio.current_time() >= 1000
+    assert await runtime.sessions.session("slow").say("?") == "late"
+
+
+async def test_a_conversation_can_be_stopped_while_it_starts(
+    runtime: Runtime, autojump_clock: MockClock, agent: Agent
+) -> None:
+    class Stuck(Middleware):
+        async def on_server_start(self, context: MiddlewareContext) -> None:
+            await trio.sleep_forever()
+
+    async def start() -> None:
+        with trio.move_on_after(60):
+            await runtime.sessions.ensure_running(Agent("a", model=ScriptedModel(), middleware=[Stuck()]), "c1")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start)
+        await trio.sleep(1)
+        assert await runtime.sessions.stop("c1") == Stopped()
+        nursery.cancel_scope.cancel()
+    assert tree_of(runtime, "c1") is None
+    session = await runtime.sessions.ensure_running(agent, "c1")
+    assert await session.say("?") == "hello"
+
+
+@pytest.mark.row("AR-22.15", "UP-60")
+async def test_a_server_that_cannot_load_after_a_crash_tries_again_and_its_tree_gives_up_in_the_end(
+    runtime: Runtime, autojump_clock: MockClock, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await runtime.sessions.ensure_running(agent, "c1")
+    await session.say("1")
+    claim = Journal.claim
+    failures = [2]
+
+    async def failing(self: Journal, agent_id: str, *, owner: str) -> Claim:
+        if failures[0]:
+            failures[0] -= 1
+            raise StoreUnavailable("store.db", "is locked")
+        return await claim(self, agent_id, owner=owner)
+
+    monkeypatch.setattr(Journal, "claim", failing)
+    server_of(runtime).kill()
+    session = await runtime.sessions.ensure_running(agent, "c1")
+    assert await session.say("2") == "hello"
+    assert failures == [0]
+
+    failures[0] = 100
+    server_of(runtime).kill()
+    with pytest.raises(StoreUnavailable, match="is locked"):
+        await runtime.sessions.ensure_running(agent, "c1")
+    await trio.sleep(1)
+    assert tree_of(runtime, "c1") is None
+    assert 95 <= failures[0] < 100
 
 
 @pytest.mark.row("S4-044", "S4-043")
@@ -167,7 +244,7 @@ async def test_a_running_server_keeps_its_configuration_and_the_next_one_gets_th
 # --- stored state -----------------------------------------------------------------------------------
 
 
-@pytest.mark.row("S4-033", "S4-038", "S4-035")
+@pytest.mark.row("S4-033", "S4-038", "S4-035", "S4-019")
 async def test_a_stored_conversation_is_restored_and_only_a_new_one_begins_empty(
     path: Path, autojump_clock: MockClock
 ) -> None:
@@ -290,6 +367,27 @@ async def test_a_server_that_ends_by_itself_leaves_no_tree_behind(
     assert tree_of(runtime, "c1") is None
 
 
+@pytest.mark.row("S4-051", "AR-24.33")
+@pytest.mark.parametrize("how", ["crash", "stop"])
+async def test_what_an_agent_has_started_below_it_dies_with_its_server(
+    runtime: Runtime, autojump_clock: MockClock, agent: Agent, how: str
+) -> None:
+    session = await runtime.sessions.ensure_running(agent, "c1")
+    below = runtime.registry.whereis(("sub_agents", "c1"))
+    assert below is not None
+    worker = await start_child(below, child(Actor))
+    assert worker is not None
+    if how == "crash":
+        server_of(runtime).kill()
+        await trio.sleep(1)
+        assert (await session.status()).epoch == 2
+        assert await which_children(runtime.registry.running()[("sub_agents", "c1")]) == []
+    else:
+        await runtime.sessions.stop("c1")
+        assert runtime.registry.whereis(("sub_agents", "c1")) is None
+    assert not worker.alive
+
+
 @pytest.mark.row("AR-22.22")
 async def test_what_runs_is_counted_without_what_belongs_to_it(
     runtime: Runtime, autojump_clock: MockClock, agent: Agent
@@ -365,12 +463,16 @@ async def test_trees_that_die_in_numbers_cost_the_supervisor_of_all_agents_nothi
 async def test_a_conversation_that_never_stays_up_is_refused_after_a_few_attempts(
     runtime: Runtime, autojump_clock: MockClock, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def tree(*_: Any) -> Any:
+    starts: list[Any] = []
+
+    async def ends_at_once(self: Registry, key: Any, *_: Any, **__: Any) -> Any:
         await trio.lowlevel.checkpoint()
-        return dead
+        starts.append(key)
+        return Running(dead)
 
     dead = await runtime.spawn(Actor)
     await dead.stop()
-    monkeypatch.setattr(runtime.sessions, "_tree", tree)
+    monkeypatch.setattr(Registry, "get_or_start", ends_at_once)
     with trio.fail_after(5), pytest.raises(ActorDown, match="agent 'c1'"):
         await runtime.sessions.ensure_running(agent, "c1")
+    assert 1 < len(starts) < 10

@@ -114,7 +114,9 @@ async def test_files_and_versions_outlive_the_store_object(tmp_path: Path, envir
             assert (await backend.list()).entries == ()
 
 
-@pytest.mark.parametrize("scope", [(), ("a", None), ("a", 1.5), ("a", True), "user", ["user", 1], (("a",),), (1, "user")])
+@pytest.mark.parametrize(
+    "scope", [(), ("a", None), ("a", 1.5), ("a", True), "user", ["user", 1], (("a",),), (1, "user")]
+)
 def test_a_scope_that_is_no_tuple_of_texts_and_numbers_is_refused(environment: RealEnvironment, scope: Any) -> None:
     store: Any = None
     with pytest.raises(InvalidOption, match="of texts and whole numbers"):
