@@ -39,8 +39,8 @@ def bury(cell: Cell) -> None:
     if cell.key is not None:
         cell.system.registrar.release(cell.key, cell.ref)
     cell.system.forget(cell)
-    if isinstance(reason, Crashed):
-        _report(cell, reason)
+    if isinstance(reason, Crashed) and cell.requested is None:
+        _report(cell, reason)  # its own crash, not that of a linked actor
     _leave_tables(cell)
     _fail_asks(cell, reason)
     _tell(cell, reason)

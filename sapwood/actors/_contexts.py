@@ -67,19 +67,14 @@ def describe(variables: Variables, values: Values | None) -> dict[str, Any]:
 @types.coroutine
 def run_in(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """Run a coroutine, step by step, in a context that is not its task's."""
-    step: Any = coroutine.send
-    argument: Any = None
-    while True:
-        try:
-            trap = context.run(step, argument)
-        except StopIteration as stop:
-            return stop.value
-        try:
-            argument = yield trap
-        except GeneratorExit:
-            coroutine.close()
-            raise
-        except BaseException as error:  # not swallowed: the coroutine gets it
-            step, argument = coroutine.throw, error
-        else:
-            step = coroutine.send
+    answer: Any = None
+    try:
+        while True:
+            try:
+                trap = context.run(coroutine.send, answer)
+            except StopIteration as stop:
+                return stop.value
+            # trio answers a trap with an outcome, also where that is an exception; it throws nothing.
+            answer = yield trap
+    finally:
+        coroutine.close()

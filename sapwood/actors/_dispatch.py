@@ -70,7 +70,8 @@ def _take_ask(cell: Cell, ask: Ask) -> Awaitable[Any] | None:
         if cell.debug is not None:
             note(cell, "received", request)
         cell.asked = ask
-        reply(cell, ask, call(cell, function, request, ask.values))
+        values = ask.values
+        reply(cell, ask, function(cell.actor, request) if values is None else call(cell, function, request, values))
         return None
     function = find_slow(cell, type(request))
     if function is not None and cell.scope is None:

@@ -14,6 +14,9 @@ Frame: TypeAlias = tuple[str, int, str]
 FATAL: Final = (MemoryError, trio.TrioInternalError)
 """Ordinary exceptions by their class that end the run instead of one actor (OTP Q21)."""
 
+ANYTHING: Final = (BaseException,)
+"""What may leave code that another actor's task runs, and must not be lost there."""
+
 
 @attrs.frozen
 class Normal:
@@ -121,16 +124,25 @@ def is_fatal(error: BaseException) -> bool:
     return not isinstance(error, Exception) or isinstance(error, FATAL)
 
 
-def take_crash(group: BaseExceptionGroup[BaseException]) -> tuple[Crashed | None, BaseException]:
-    """Take the crash out of a group in which it comes together with a cancellation (BR-20).
+def take_crash(error: BaseException) -> tuple[Crashed | None, BaseException | None]:
+    """Split what left an actor's code into its crash and what else it is (BR-20).
 
     Returns:
-        The crash, or None if there is none or the group holds what must end the run; and what is left to raise.
+        The crash, or None if there is none or the error holds what must end the run; and what is left to raise.
     """
-    ordinary, rest = group.split(Exception)
-    if ordinary is None or rest is None or is_fatal(ordinary):
-        return None, group
+    ordinary: BaseException | None = error
+    rest: BaseException | None = None
+    if isinstance(error, BaseExceptionGroup):
+        ordinary, rest = cast("BaseExceptionGroup[BaseException]", error).split(Exception)
+    if not isinstance(ordinary, Exception) or is_fatal(ordinary):
+        return None, cast("BaseException", error)
     return Crashed.of(ordinary), rest
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Say whether an exception is a cancellation, or a group of nothing else."""
+    members = members_of(error)
+    return all(map(is_cancellation, members)) if members else isinstance(error, trio.Cancelled)
 
 
 def members_of(error: BaseException) -> tuple[BaseException, ...]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import trio
 
 from sapwood.actors._cell import Cell
 from sapwood.actors._contexts import Values, run_in
 from sapwood.actors._dispatch import NEEDS_SCOPE, check_plain, check_result, take
-from sapwood.actors._exits import Killed, contain, take_crash
+from sapwood.actors._exits import Killed, contain, is_cancellation, take_crash
 from sapwood.actors._idle import ON_IDLE
 from sapwood.actors._inbox import AWAITING, BUSY, IDLE, NOTHING, PARKED, Phase
 
@@ -31,28 +32,54 @@ async def run(cell: Cell) -> None:
     cell.enter_task()
     cell.system.busy += 1
     try:
-        try:
+        with Containment(cell) as containment:
             if cell.phase == Phase.STARTING or cell.supervises:
                 await _scoped(cell)
             elif not await _live(cell):
                 # A cancel scope costs memory and time, so it is opened only when something can block inside it.
                 await _scoped(cell)
             await _end_tasks(cell)
-        except trio.Cancelled:
-            # Nobody asked this actor to end: its supervisor was killed around it, perhaps while it wound down (BR-01).
-            cell.leaving = Killed()
-            await _end_tasks_shielded(cell)
-            raise
-        except Exception as error:
-            cell.leaving = contain(error)
-            await _end_tasks_shielded(cell)
-        except BaseExceptionGroup as group:
-            crash, rest = take_crash(group)
-            cell.leaving = crash or Killed()
-            await _end_tasks_shielded(cell)
-            raise rest from None
+        if containment.left:
+            # The shield is bounded by what the nursery around it waits for anyway: these tasks, which are cancelled.
+            with trio.CancelScope(shield=True):
+                await _end_tasks(cell)
+            if containment.rest is not None:
+                raise containment.rest
     finally:
         cell.bury()
+
+
+class Containment:
+    """Keeps what leaves an actor's code: a crash becomes its exit reason, a cancellation waits for its tasks to end.
+
+    Attributes:
+        left: Whether anything was kept.
+        rest: What is to be raised once the actor's tasks have ended.
+    """
+
+    __slots__ = ("_cell", "left", "rest")
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+        self.left = False
+        self.rest: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None:
+            return False
+        crash, self.rest = take_crash(error)
+        if self.rest is not None and not is_cancellation(self.rest):
+            return False
+        # Where nothing crashed nobody asked this actor to end: its supervisor was killed around it, perhaps while it
+        # wound down (BR-01).
+        self._cell.leaving = crash or Killed()
+        self.left = True
+        return True
 
 
 async def _scoped(cell: Cell) -> None:
@@ -130,12 +157,6 @@ async def _end_tasks(cell: Cell) -> None:
         cell.mode = PARKED
         cell.system.busy -= 1
         await trio.lowlevel.wait_task_rescheduled(cell.abort_park)
-
-
-async def _end_tasks_shielded(cell: Cell) -> None:
-    # The shield is bounded by what the nursery around it waits for anyway: these tasks, which are cancelled.
-    with trio.CancelScope(shield=True):
-        await _end_tasks(cell)
 
 
 async def awaiting(cell: Cell, callback: Awaitable[Any]) -> Any:

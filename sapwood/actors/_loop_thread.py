@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
+import outcome
 import trio
 
 from sapwood.actors._portal import Portal
@@ -104,12 +105,10 @@ class LoopThread(Generic[P_co]):
                 del error
 
     def _run(self) -> None:
-        try:
-            trio.run(self._main)
-        except BaseException as error:  # raised again in the thread that stops this one
-            self._error = error
-        finally:
-            self._ready.set()
+        ended = outcome.capture(trio.run, self._main)
+        if isinstance(ended, outcome.Error):
+            self._error = ended.error  # raised again in the thread that stops this one
+        self._ready.set()
 
     async def _main(self) -> None:
         stop = trio.Event()

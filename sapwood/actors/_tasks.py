@@ -55,7 +55,7 @@ class TaskRef:
             # The function failed at the moment when everything around it was cancelled (BR-20).
             crash, rest = take_crash(group)
             reason = crash or reason
-            raise rest from None
+            raise (rest or group) from None
         finally:
             self._done = True
             self._cell.task_ended(self, TaskDone(self, value, reason))

@@ -8,7 +8,7 @@ from sapwood.agents._publisher import Subscription as Subscription
 from sapwood.agents._requests import Receipt as Receipt
 from sapwood.agents._requests import SessionStatus as SessionStatus
 from sapwood.agents._server import AgentServer as AgentServer
-from sapwood.agents._server import Services as Services
+from sapwood.agents._services import Services as Services
 from sapwood.agents._session import PendingApproval as PendingApproval
 from sapwood.agents._session import RunStream as RunStream
 from sapwood.agents._session import Session as Session

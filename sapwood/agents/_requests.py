@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from sapwood.actors import Priority, Request, message
+from sapwood.agents._log import Log
 from sapwood.conversation import AssistantMessage, Decision, DecisionOutcome, State, StatusName
 from sapwood.conversation.journal import RunOutcome
 
@@ -83,6 +84,24 @@ class SessionStatus:
     epoch: int
     seq: int
     snapshot_problem: str = ""
+
+
+def status_of(log: Log, agent: str) -> SessionStatus:
+    """Return what an agent is doing, as its state says."""
+    state = log.state
+    return SessionStatus(
+        agent_id=log.agent_id,
+        agent=agent,
+        status=state.status,
+        error=state.error,
+        run_id=state.run.id if state.run is not None else "",
+        messages=len(state.messages),
+        queued=len(state.queue),
+        open_interrupts=tuple(each.id for each in state.undecided),
+        epoch=log.epoch,
+        seq=log.seq,
+        snapshot_problem=log.snapshot_problem,
+    )
 
 
 @message("agent.send")

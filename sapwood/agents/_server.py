@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import attrs
 import trio
 
 from sapwood.actors import Actor, Continue, Crashed, ExitReason, Failure, Killed, Shutdown, TaskDone, TaskRef, handle
@@ -24,42 +22,24 @@ from sapwood.agents._requests import (
     SendMessage,
     SessionStatus,
     receipt_of,
+    status_of,
 )
-from sapwood.agents._turn import leave_behind, settle
+from sapwood.agents._run_events import RunEvents
+from sapwood.agents._services import Services
 from sapwood.conversation import (
     Accepted,
     Decision,
     DecisionOutcome,
     Invalid,
     QueuedMessage,
-    RunTrigger,
     State,
     UserMessage,
     edited_call,
     journal,
 )
 from sapwood.errors import CodecError, InvalidOption, PersistenceError, StaleEpoch
-from sapwood.files import FileService
 from sapwood.middleware import MiddlewareContext, overrides
-from sapwood.persistence import JournalStore, SnapshotPolicy
 from sapwood.tools import Toolbox
-
-
-@attrs.frozen
-class Services:
-    """What a server needs of the runtime around it.
-
-    Attributes:
-        journal: Returns the present journals.
-        files: Finds filesystems.
-        owner: Name under which conversations are claimed.
-        snapshots: When snapshots are saved.
-    """
-
-    journal: Callable[[], JournalStore]
-    files: FileService
-    owner: str
-    snapshots: SnapshotPolicy
 
 
 class AgentServer(Actor):
@@ -86,6 +66,7 @@ class AgentServer(Actor):
         self._cancelled: str | None = None
         self._loaded: Log | None = None
         self._engine: RunEngine
+        self._events: RunEvents
 
     def format_state(self) -> str:
         return f"agent={self.agent.name!r}, conversation={self.agent_id!r}, running={self._run_task is not None}"
@@ -93,6 +74,7 @@ class AgentServer(Actor):
     # --- life -------------------------------------------------------------------------------------
 
     def on_start(self) -> Continue:
+        self._events = RunEvents(self.environment)
         # Loading takes as long as it takes; the supervisor of all agents must not wait for one of them.
         return Continue()
 
@@ -137,9 +119,10 @@ class AgentServer(Actor):
         if state.run is not None:
             ready = state.run.phase == "running" or (state.run.phase == "interrupted" and not state.undecided)
             if ready:
-                await self._begin(journal.RunStarted(state.run.id, "restart", self.environment.wall()))
+                await self._begin(self._events.go_on(state.run.id, "restart"))
         elif state.queue and not state.error:
-            await self._begin(*self._supersede(), self._next_run("queue"), *self._deliveries())
+            events = self._events
+            await self._begin(*events.supersede(state), events.start("queue"), *events.deliveries(state))
 
     async def on_stop(self, reason: ExitReason) -> None:
         """Let the run end where it is; its journal says how to go on."""
@@ -171,8 +154,8 @@ class AgentServer(Actor):
                 await self._log.commit(journal.MessageQueued(item))
                 return Receipt(said.id, "", queued=True)
             # Whatever waited for the end of an earlier run was said before.
-            events = [*self._deliveries(), journal.MessageAdded(said)]
-            await self._begin(*self._supersede(), self._next_run("message"), *events)
+            added = [*self._events.deliveries(state), journal.MessageAdded(said)]
+            await self._begin(*self._events.supersede(state), self._events.start("message"), *added)
         except PersistenceError as error:
             return self._lost(error)
         return Receipt(said.id, self._run_id, queued=False)
@@ -183,13 +166,12 @@ class AgentServer(Actor):
             self._cancelled = message.reason or "cancelled"
             self._run_task.cancel()
             return True
-        run = self._log.state.run
-        if run is None:
+        state = self._log.state
+        if state.run is None:
             return False
-        why = message.reason or "cancelled"
-        finished = journal.RunFinished(run.id, "cancelled", why, self.environment.wall())
+        cancelled = Outcome("cancelled", message.reason or "cancelled")
         try:
-            await self._log.commit(*settle(self._log.state, why, self.environment.new_id), finished)
+            await self._log.commit(*self._events.finish(state, cancelled))
         except PersistenceError as error:
             return self._lost(error)
         return True
@@ -206,7 +188,7 @@ class AgentServer(Actor):
             await self._log.commit(journal.InterruptDecided(outcome.decision))
             run = self._log.state.run
             if run is not None and self._run_task is None and not self._log.state.undecided:
-                await self._begin(journal.RunStarted(run.id, "resume", self.environment.wall()))
+                await self._begin(self._events.go_on(run.id, "resume"))
         except PersistenceError as error:
             return self._lost(error)
         return outcome
@@ -240,20 +222,7 @@ class AgentServer(Actor):
 
     @handle
     def get_status(self, message: GetStatus) -> SessionStatus:
-        state = self._log.state
-        return SessionStatus(
-            agent_id=self.agent_id,
-            agent=self.agent.name,
-            status=state.status,
-            error=state.error,
-            run_id=self._run_id,
-            messages=len(state.messages),
-            queued=len(state.queue),
-            open_interrupts=tuple(each.id for each in state.undecided),
-            epoch=self._log.epoch,
-            seq=self._log.seq,
-            snapshot_problem=self._log.snapshot_problem,
-        )
+        return status_of(self._log, self.agent.name)
 
     @handle
     def get_conversation(self, message: GetState) -> State:
@@ -303,37 +272,18 @@ class AgentServer(Actor):
 
     async def _finish(self, outcome: Outcome) -> None:
         state = self._log.state
-        run = state.run
-        if run is None:
+        if state.run is None:
             return
         if outcome.outcome == "interrupted" and not state.undecided:
             # The last decision came when the run had just begun to wait for it.
-            await self._begin(journal.RunStarted(run.id, "resume", self.environment.wall()))
+            await self._begin(self._events.go_on(state.run.id, "resume"))
             return
-        events = [*outcome.events]
-        if outcome.outcome != "interrupted":
-            events += settle(state, outcome.detail or outcome.outcome, self.environment.new_id)
-        events.append(journal.RunFinished(run.id, outcome.outcome, outcome.detail, self.environment.wall()))
+        events = self._events.finish(state, outcome)
         if outcome.outcome == "completed" and state.queue:
             # The next run follows without an idle moment in between.
-            await self._begin(*events, self._next_run("queue"), *self._deliveries())
+            await self._begin(*events, self._events.start("queue"), *self._events.deliveries(state))
         else:
             await self._log.commit(*events)
-
-    def _next_run(self, trigger: RunTrigger) -> journal.RunStarted:
-        return journal.RunStarted(self.environment.new_id("run_"), trigger, self.environment.wall())
-
-    def _deliveries(self) -> list[journal.JournalEvent]:
-        return [journal.MessageUnqueued(item.id) for item in self._log.state.queue]
-
-    def _supersede(self) -> list[journal.JournalEvent]:
-        """End what is open, because somebody has said something instead of deciding (BR-25)."""
-        run = self._log.state.run
-        if run is None:
-            return leave_behind(self._log.state, self.environment.new_id)
-        why = "the conversation went on before everything was decided"
-        finished = journal.RunFinished(run.id, "cancelled", "superseded", self.environment.wall())
-        return [*settle(self._log.state, why, self.environment.new_id), finished]
 
     # --- within -----------------------------------------------------------------------------------
 

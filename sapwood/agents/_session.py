@@ -53,7 +53,10 @@ class PendingApproval:
         return await self._decide("approve", by, reason)
 
     async def edit(self, *, by: str = "", reason: str = "", **arguments: Any) -> DecisionOutcome:
-        """Let the call run with some arguments changed; only editable ones may be."""
+        """Let the call run with some arguments changed; only editable ones may be.
+
+        For an argument that is itself called `by` or `reason` use `Session.decide`.
+        """
         return await self._decide("edit", by, reason, arguments)
 
     async def reject(self, reason: str = "", *, by: str = "") -> DecisionOutcome:

@@ -22,7 +22,8 @@ from sapwood.actors import (
 )
 from sapwood.agents._agent import Agent
 from sapwood.agents._publisher import Publisher
-from sapwood.agents._server import AgentServer, Services
+from sapwood.agents._server import AgentServer
+from sapwood.agents._services import Services
 from sapwood.agents._session import Session
 from sapwood.errors import ActorDown, ChildFailed, ChildNotFound, InvalidOption, PersistenceError, RegistryUnavailable
 from sapwood.models import ClosableModel
@@ -82,6 +83,7 @@ class Sessions:
             RegistryUnavailable: if the registry cannot tell; nothing was started (S4-045).
             StoreUnavailable: if the store cannot answer; that never counts as "nothing stored".
             RecordCorrupt, FutureVersion: if what is stored cannot be read.
+            StaleEpoch: if another process claimed the conversation while it was being loaded.
             ChildFailed: if the server fails to start for another reason.
             ActorDown: if it started and ended again, several times over.
             InvalidOption: if the id is no text, or empty.

@@ -102,13 +102,13 @@ class Toolbox:
         try:
             with trio.move_on_after(limit):
                 return success(call, await each.run(arguments, context), self.text_limit)
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103  # `fatal_part` finds every cancellation
             fatal = fatal_part(error)
             if fatal is error:
                 raise
             if fatal is not None:
-                raise fatal from error
-            return failure(call, explain(error), self.text_limit, error)
+                raise fatal from error  # noqa: ASYNC104  # the cancellation, taken out of its group
+            return failure(call, explain(error), self.text_limit, error)  # noqa: ASYNC104  # no cancellation in it
         ending = "its thread may still be running" if each.blocking else "it was cancelled and may have done a part"
         return failure(call, f"{call.name} did not finish within {limit:g} s; {ending}", self.text_limit)
 

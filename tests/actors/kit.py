@@ -26,6 +26,7 @@ from sapwood.actors import (
 )
 
 E = TypeVar("E", bound=TelemetryEvent)
+T = TypeVar("T")
 
 
 @message("tests.actors.note")
@@ -142,6 +143,21 @@ async def ask_by(way: Way, ref: Ref, function: Callable[[Any], Any], **options: 
 async def settle() -> None:
     """Wait until nothing moves any more, at this moment of virtual time."""
     await trio.testing.wait_all_tasks_blocked()
+
+
+async def later(function: Callable[..., T], *args: Any) -> T:
+    """Call a function after a checkpoint; makes an async function of a plain one."""
+    await trio.lowlevel.checkpoint()
+    return function(*args)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let others run until a condition holds; time stands still meanwhile where it is virtual."""
+    for _ in range(1_000_000):
+        if condition():
+            return
+        await trio.lowlevel.checkpoint()
+    raise AssertionError("expected the condition to hold at last")
 
 
 async def log_of(ref: Ref) -> list[Any]:

@@ -53,6 +53,7 @@ from tests.actors.kit import (
     ask_by,
     cell_of,
     end_of,
+    later,
     log_of,
     of_kind,
     pause,
@@ -60,6 +61,7 @@ from tests.actors.kit import (
     record,
     settle,
     sleeping,
+    until,
     ways,
 )
 
@@ -210,7 +212,7 @@ class TestAnswers:
 
 def inside_later(inside: list[str]) -> Any:
     async def function(actor: Any) -> None:
-        inside.append("other")
+        await later(inside.append, "other")
 
     return function
 
@@ -638,13 +640,9 @@ class TestRepliesLater:
     ) -> None:
         ref = await system.spawn(Probe)
 
-        async def steal(actor: Any) -> None:
-            actor.reply_later()
-
         async def handler(actor: Any) -> str:
-            task = actor.start_task(steal, actor)
-            while not task.done:
-                await trio.lowlevel.checkpoint()
+            task = actor.start_task(later, actor.reply_later)
+            await until(lambda: task.done)
             return "its own"
 
         assert await ref.ask(SlowCall(handler)) == "its own"
@@ -850,17 +848,14 @@ class TestFailureAndDeadlineTogether:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trio.sleep_forever)
 
-                async def fail() -> None:
-                    raise ValueError("alone")
-
-                nursery.start_soon(fail)
+                nursery.start_soon(later, raising(ValueError("alone")), None)
 
         ref = await system.spawn(Probe)
         with pytest.raises(ActorDown):
             await ref.ask(SlowCall(main))
         assert isinstance(ref.exit_reason, Crashed)
         assert isinstance(ref.exit_reason.exception, ValueError)
-        assert ref.exit_reason.frames[-1][2] == "fail"
+        assert ref.exit_reason.frames[-2][2] == "later"
 
 
 class TestLoad:

@@ -43,6 +43,7 @@ from tests.actors.kit import (
     ask_by,
     cell_of,
     end_of,
+    later,
     log_of,
     raising,
     settle,
@@ -480,7 +481,7 @@ class TestStartingTogether:
                     if moment == "killed":
                         for _ in range(system.environment.random.randrange(5)):
                             await trio.lowlevel.checkpoint()
-                        nursery.start_soon(kill, cell.ref)
+                        nursery.start_soon(later, cell.ref.kill)
                     try:
                         await start(cell, system.nursery)
                     except (ValueError, ActorDown):
@@ -519,10 +520,6 @@ class TestStartingTogether:
                 assert len(told) == 1
 
         simulate(seed, main)
-
-
-async def kill(ref: Ref) -> None:
-    ref.kill()
 
 
 class TestSimultaneousEnds:

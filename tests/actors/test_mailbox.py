@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import types
 from collections import deque
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -58,6 +60,12 @@ class UrgentNote:
 
 def _append(log: list[Any], value: object, _actor: Any) -> None:
     log.append(value)
+
+
+@types.coroutine
+def no_checkpoint() -> Generator[None, None, None]:
+    """Be awaited without letting anybody run."""
+    yield from ()
 
 
 async def block(ref: Ref, seconds: float = 1.0) -> None:
@@ -656,6 +664,7 @@ class TestFairness:
 
         async def again_slowly(actor: Any) -> None:
             # An async handler that never waits for anything.
+            await no_checkpoint()
             actor.ref.tell(SlowDo(again_slowly))
 
         busy.tell(SlowDo(again_slowly) if slow else Do(again))

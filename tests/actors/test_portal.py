@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import outcome
 import pytest
 import trio
 
@@ -30,7 +31,7 @@ from sapwood.errors import (
     SelfAsk,
     WrongThread,
 )
-from tests.actors.kit import Call, Do, Note, Probe, SlowCall, SlowDo, StopNotes, settle
+from tests.actors.kit import Call, Do, Note, Probe, SlowCall, SlowDo, StopNotes, later, settle, until
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
@@ -54,13 +55,10 @@ def log(portal: Portal, ref: Ref) -> list[Any]:
 
 def in_threads(*functions: Callable[[], object]) -> None:
     """Run functions in threads of their own, and wait; raise what one of them raised."""
-    errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    ends: queue.SimpleQueue[outcome.Outcome[object]] = queue.SimpleQueue()
 
     def run(function: Callable[[], object]) -> None:
-        try:
-            function()
-        except BaseException as error:  # raised again below
-            errors.put(error)
+        ends.put(outcome.capture(function))
 
     threads = [threading.Thread(target=run, args=(function,)) for function in functions]
     for thread in threads:
@@ -68,8 +66,8 @@ def in_threads(*functions: Callable[[], object]) -> None:
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive(), "a call hangs"
-    if not errors.empty():
-        raise errors.get()
+    for _ in threads:
+        ends.get().unwrap()
 
 
 async def never() -> None:
@@ -123,12 +121,9 @@ class TestFromThreads:
             await trio.lowlevel.checkpoint()
             return threading.get_ident()
 
-        async def fail() -> None:
-            raise LookupError("of the caller")
-
         assert loop.portal.call(where) == loop.value.thread
         with pytest.raises(LookupError, match="of the caller"):
-            loop.portal.call(fail)
+            loop.portal.call(later, _raise, LookupError("of the caller"))
         assert loop.portal.call(where) == loop.value.thread
 
     @pytest.mark.parametrize("bad", [{"x": 1}, Note, None, Note(1)])
@@ -152,22 +147,19 @@ class TestFromThreads:
     ) -> None:
         portal, system = loop.portal, loop.value
         full = portal.call(partial(system.spawn, mailbox=MailboxOptions(capacity=1)), Probe)
-        gate = portal.call(_new_event)
+        gate = portal.call(later, trio.Event)
         portal.tell(full, SlowDo(lambda actor: gate.wait()))
         portal.call(settle)
         portal.tell(full, Note("fills it"))
         portal.tell(full, Note("no room"))
         with pytest.raises(MailboxFull):
             portal.ask(full, Call(lambda actor: 1))
-        letters = portal.call(_dead_letters, system)
+        letters = portal.call(later, list, system.telemetry.dead_letters)
         assert [(letter.message, letter.reason) for letter in letters] == [(Note("no room"), "overflow")]
-
-        async def open_gate() -> None:
-            gate.set()
 
         sent = threading.Thread(target=portal.call, args=(full.send, Note("waited for room")))
         sent.start()
-        portal.call(open_gate)
+        portal.call(later, gate.set)
         sent.join(10)
         assert log(portal, full) == ["fills it", "waited for room"]
 
@@ -212,20 +204,13 @@ class TestFromThreads:
         with pytest.raises(WrongThread, match=r"portal\.call"):
             replies[0](1)
 
-        async def answer() -> None:
-            replies[0](1)
-
-        loop.portal.call(answer)
+        loop.portal.call(later, replies[0], 1)
         waiting.join(10)
         assert not waiting.is_alive()
 
 
-async def _new_event() -> trio.Event:
-    return trio.Event()
-
-
-async def _dead_letters(system: ActorSystem) -> list[Any]:
-    return list(system.telemetry.dead_letters)
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _normal() -> Any:
@@ -248,8 +233,7 @@ class TestFromWithin:
             with pytest.raises(WrongThread):
                 await system.portal.acall(ref.get_state)
             system.portal.tell(ref, Note("a tell does not block"))
-            while not (await ref.get_state())["log"]:
-                await trio.lowlevel.checkpoint()
+            await until(lambda: ref.statistics().handled)
 
     async def test_a_worker_thread_of_the_loop_may_ask_and_call(self) -> None:
         async with open_system() as system:
@@ -335,7 +319,7 @@ class TestFromAsyncio:
 
         asyncio.run(main())
         assert cancelled.wait(10)
-        assert loop.portal.call(_pending, loop.portal) == 1
+        assert loop.portal.call(later, len, loop.portal._waiting) == 1
 
     def test_blocking_calls_are_refused_in_an_asyncio_loop_with_advice(
         self, loop: LoopThread[ActorSystem], ref: Ref
@@ -345,6 +329,7 @@ class TestFromAsyncio:
                 loop.portal.ask(ref, Call(lambda actor: 1))
             with pytest.raises(WrongThread, match=r"await portal\.acall\(function"):
                 loop.portal.call(ref.get_state)
+            await asyncio.sleep(0)
 
         asyncio.run(main())
 
@@ -388,12 +373,7 @@ class TestFromAsyncio:
 
 
 async def _pending_replies_are(ref: Ref, number: int) -> None:
-    while ref.statistics().pending_replies != number:
-        await trio.lowlevel.checkpoint()
-
-
-async def _pending(portal: Portal) -> int:
-    return len(portal._waiting)
+    await until(lambda: ref.statistics().pending_replies == number)
 
 
 @pytest.mark.row("BR-76")
@@ -534,9 +514,7 @@ class TestSignalsAndForks:
                     for _ in range(20):
                         os.kill(os.getpid(), signal.SIGUSR1)
                         await trio.lowlevel.checkpoint()
-                    with trio.fail_after(10):
-                        while len((await ref.get_state())["log"]) < 20:
-                            await trio.lowlevel.checkpoint()
+                    await until(lambda: ref.statistics().handled == 20)
                 finally:
                     signal.signal(signal.SIGUSR1, before)
 
@@ -639,13 +617,10 @@ class TestLoopThread:
             loop.stop()
 
     def test_a_loop_that_ended_by_itself_says_why(self) -> None:
-        async def end_the_run() -> None:
-            raise MemoryError("the run ends")
-
         def use() -> None:
             with start_in_thread(open_system) as loop:
                 with pytest.raises(MemoryError):
-                    loop.portal.call(end_the_run)
+                    loop.portal.call(later, _raise, MemoryError("the run ends"))
                 loop._thread.join(10)
                 loop.portal.call(never)
 

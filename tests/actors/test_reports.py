@@ -97,7 +97,9 @@ class TestCrashReports:
             ("Probe#2", "TrappingProbe#1"),
             ("Probe#2",),
         )
+        # Who falls with it has not crashed itself.
         assert await end_of(linked) == Crashed(error)
+        assert len(of_kind(events, CrashReport)) == 1
 
     @pytest.mark.row("P08")
     @ways

@@ -32,6 +32,7 @@ from tests.actors.kit import (
     StopNotes,
     cell_of,
     end_of,
+    later,
     log_of,
     settle,
     sleeping,
@@ -457,11 +458,8 @@ class TestIdleTimeouts:
     async def test_a_task_can_set_the_time_while_the_actor_waits(
         self, autojump_clock: MockClock, system: ActorSystem
     ) -> None:
-        async def beside(actor: Any) -> None:
-            actor.set_idle_timeout(1)
-
         ref = await system.spawn(Idle)
-        await ref.ask(Call(lambda actor: actor.start_task(beside, actor)))
+        await ref.ask(Call(lambda actor: actor.start_task(later, actor.set_idle_timeout, 1)))
         await trio.sleep(1.5)
         assert len((await ref.get_state())["times"]) == 1
 

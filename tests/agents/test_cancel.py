@@ -19,7 +19,7 @@ from sapwood.conversation import (
     ToolStarted,
 )
 from sapwood.middleware import HumanInTheLoop, Middleware
-from sapwood.models import Delay, Stall, call
+from sapwood.models import Delay, Part, Stall, call
 from tests.agents.kit import (
     assert_sendable,
     events_in,
@@ -222,7 +222,7 @@ async def test_a_cancel_that_comes_when_the_run_begins_to_wait_is_not_lost(
         async def handle_message(self, message: Any, context: Any) -> None:
             await trio.sleep(10)
 
-    steps = [Delay(5.0), call("pay", cents=5)]
+    steps: list[Part] = [Delay(5.0), call("pay", cents=5)]
     agent = Agent("a", model=ScriptedModel(steps), tools=[pay], middleware=[Busy(), HumanInTheLoop(pay=True)])
     session = await runtime.sessions.ensure_running(agent, "c1")
     async with session.send("pay") as run, trio.open_nursery() as nursery:

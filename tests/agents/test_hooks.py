@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from sapwood import Agent, Limits, Runtime, ScriptedModel, Session, tool
+from sapwood import Agent, Limits, NotRunning, Runtime, ScriptedModel, Session, tool
 from sapwood.conversation import (
     Accepted,
     AddMessage,
@@ -504,6 +504,16 @@ async def test_a_layer_that_fails_at_server_start_refuses_the_start(
         await started(runtime, Unprepared())
     assert runtime.sessions.running() == []
     assert await (await started(runtime)).say("go") == "three"
+
+
+async def test_two_layers_that_offer_one_tool_refuse_the_start(runtime: Runtime, autojump_clock: MockClock) -> None:
+    class Offering(Middleware):
+        def tools(self, context: MiddlewareContext) -> list[Any]:
+            return [add]
+
+    with pytest.raises(ChildFailed, match="tool 'add' is already taken"):
+        await started(runtime, Offering())
+    assert await runtime.sessions.lookup("c1") == NotRunning()
 
 
 async def test_the_local_dict_is_one_conversations_own_and_new_after_a_restart(
