@@ -96,7 +96,11 @@ class Birth:
         if not isinstance(factory, type):
             return self._adopt(cast("object", factory(*args, **kwargs)), cell)
         new = cast("Callable[..., object]", factory.__new__)
-        actor = self._adopt(new(factory) if new is object.__new__ else new(factory, *args, **kwargs), cell)
+        if new is object.__new__ and hasattr(factory, "__kind__"):
+            actor = cast("Actor", new(factory))
+            actor._cell = cell
+        else:
+            actor = self._adopt(new(factory, *args, **kwargs) if new is not object.__new__ else new(factory), cell)
         actor.__init__(*args, **kwargs)  # type: ignore[misc]  # it is an instance of that very class
         return actor
 

@@ -53,15 +53,12 @@ def stop_waiting(caller: Cell | None, target: Cell) -> None:
         caller.asking.remove(target)
 
 
-def check_cycle(target: Cell) -> None:
+def check_cycle(caller: Cell, target: Cell) -> None:
     """Refuse an ask from a blocked actor whose target already waits, through others, for that actor.
 
     Raises:
         AskCycle: naming the actors in order, at once and not at the time-out (BR-14).
     """
-    caller = BLOCKED.get()
-    if caller is None:
-        return
     came_from: dict[Cell, Cell] = {}
     pending = [target]
     while pending:

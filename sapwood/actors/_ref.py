@@ -123,10 +123,12 @@ class Ref(Introspection):
         if box is None:
             cell.deliver(message, lane, None, None)
             return
-        if BLOCKED.get() is cell:
+        caller = BLOCKED.get()
+        if caller is cell:
             raise SelfAsk(cell.label, f"to take {type(message).__name__} into its own full mailbox")
-        check_cycle(cell)
-        caller = wait_for(cell)
+        if caller is not None:
+            check_cycle(caller, cell)
+        wait_for(cell)
         try:
             await box.wait_room(cell.envelope(message), lane)
         finally:
@@ -286,11 +288,13 @@ def begin_ask(ask: Ask, priority: Priority | None) -> None:
         SelfAsk, AskCycle, ActorDown, MailboxFull, InvalidMessage: see `Ref.ask`; the ask is not queued then.
     """
     cell = ask.target
-    if BLOCKED.get() is cell:
+    caller = BLOCKED.get()
+    if caller is cell:
         raise SelfAsk(cell.label, type(ask.request).__name__)
     if cell.reason is not None:
         raise ActorDown(cell.label, cell.reason)
-    check_cycle(cell)
+    if caller is not None:
+        check_cycle(caller, cell)
     cell.put_ask(ask, priority)
 
 
