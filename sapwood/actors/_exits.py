@@ -14,9 +14,6 @@ Frame: TypeAlias = tuple[str, int, str]
 FATAL: Final = (MemoryError, trio.TrioInternalError)
 """Ordinary exceptions by their class that end the run instead of one actor (OTP Q21)."""
 
-ANYTHING: Final = (BaseException,)
-"""What may leave code that another actor's task runs, and must not be lost there."""
-
 
 @attrs.frozen
 class Normal:

@@ -11,7 +11,7 @@ import trio
 from sapwood.actors._asks import DEFAULT_TIMEOUT, Ask, Failure, check_timeout
 from sapwood.actors._cycles import BLOCKED, CURRENT, check_branch, check_cycle, stop_waiting, wait_for
 from sapwood.actors._dispatch import check_result
-from sapwood.actors._exits import ANYTHING, Crashed, ExitReason, Normal, is_fatal
+from sapwood.actors._exits import Crashed, ExitReason, Normal, is_fatal
 from sapwood.actors._inbox import BUSY, IDLE, priority_of
 from sapwood.actors._introspection import Introspection
 from sapwood.actors._messages import Priority, Request, check_message
@@ -178,7 +178,7 @@ class Ref(Introspection):
             value: Any = cell.enter(function, cell.actor, request)
             if value is not None and value.__class__ is CoroutineType:
                 check_result(cell, request, value)
-        except ANYTHING as error:  # the actor's own task crashes with it, or raises it
+        except BaseException as error:  # noqa: ASYNC103  # the actor's own task crashes with it, or raises it
             value = None
             note_crash(cell, error)
         cell.mode = IDLE

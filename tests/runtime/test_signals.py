@@ -71,7 +71,7 @@ class Busy(Actor):
         await trio.sleep(0.05)
         try:
             say("busy")
-            time.sleep(0.3)
+            time.sleep(0.3)  # blocks the loop: that is the point
             say("free")
         except BaseException as error:
             say(f"SAW {error!r}")
@@ -224,7 +224,7 @@ def test_the_third_one_ends_the_process_though_a_shielded_cleanup_hangs(start: S
     began = time.monotonic()
     for _ in range(2):
         program.send(number)
-        time.sleep(0.2)
+        time.sleep(0.2)  # a signal that is still pending takes in the next one of its kind
 
     assert program.end() == 128 + number
     assert program.said == ["open", "left", "stopping b"]
@@ -257,7 +257,7 @@ def test_code_that_blocks_the_loop_delays_the_stop_and_sees_nothing_of_the_signa
 def test_code_with_a_broad_guard_cannot_swallow_the_signal(start: Start, delay: float) -> None:
     program = start("[child(Guarded)]", body="trio.sleep(60)")
     program.wait_for("open")
-    time.sleep(delay)
+    time.sleep(delay)  # different moments of the guarded loop
     program.send(signal.SIGINT)
 
     assert program.end() == 128 + signal.SIGINT

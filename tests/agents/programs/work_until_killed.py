@@ -151,7 +151,7 @@ def live(known: Known, seconds: float | None, turns: int | None = None) -> None:
         while "up\n" not in text and (line := pipe.readline()):
             text += line
         if seconds is not None:
-            time.sleep(seconds)
+            time.sleep(seconds)  # the process is real, and so is the moment of its death
             os.kill(child, signal.SIGKILL)
         text += pipe.read()
     _, status = os.waitpid(child, 0)
