@@ -6,8 +6,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-import outcome
 import trio
+from trio.lowlevel import Task, reschedule, wait_task_rescheduled
 
 from sapwood.actors._cycles import CURRENT, stop_waiting, wait_for
 from sapwood.actors._exits import cut_loose
@@ -16,14 +16,13 @@ from sapwood.errors import AskTimeout, InvalidOption
 if TYPE_CHECKING:
     from sapwood.actors._cell import Cell
     from sapwood.actors._contexts import Values
-    from sapwood.actors._deadlines import Deadline
 
 T = TypeVar("T")
 
-Listener: TypeAlias = Callable[[outcome.Outcome[Any]], None]
-
 DEFAULT_TIMEOUT: Final = 5.0
 """Seconds that an ask waits if not told otherwise (OTP I06)."""
+
+Listener: TypeAlias = "Callable[[Ask], None]"
 
 
 class Failure:
@@ -44,9 +43,14 @@ class Ask:
 
     Exactly one of answer, failure, time-out and cancellation ends it; what comes later is counted and dropped
     (OTP I07, I13). Invariants: `ended` never becomes False again, and nothing is left in any table once it is True.
+
+    An ask is made for every call, so it is also what stands in the heap of deadlines, and the outcome that its waiting
+    task unwraps; trio asks no more of an outcome than that.
     """
 
-    __slots__ = ("caller", "deadline", "ended", "request", "result", "sender", "target", "timeout", "values", "waiter")
+    __slots__ = (
+        "caller", "ended", "error", "pending", "request", "sender", "target", "timeout", "value", "values", "waiter",
+    )  # fmt: skip
 
     def __init__(self, request: Any, target: Cell, timeout: float | None = None) -> None:
         self.request = request
@@ -55,26 +59,48 @@ class Ask:
         self.sender = CURRENT.get()
         self.values: Values | None = None
         self.ended = False
-        # An answer that comes before anybody waits is kept in `result`.
-        self.result: outcome.Outcome[Any] | None = None
+        # How it ended, until somebody has taken that.
+        self.value: Any = None
+        self.error: Exception | None = None
         self.waiter: trio.lowlevel.Task | Listener | None = None
         self.caller: Cell | None = None
-        self.deadline: Deadline | None = None
+        # Whether it stands in the heap of deadlines.
+        self.pending = False
 
     def answer(self, value: Any) -> bool:
         """End it with a value, or the error of a `Failure`; say whether the caller still waited (OTP I13)."""
         if self.ended:
             self.target.system.late_replies += 1
             return False
-        self._end(outcome.Error(value.error) if type(value) is Failure else outcome.Value(value))
+        if type(value) is Failure:
+            self.error = value.error
+        else:
+            self.value = value
+        self._end()
         return True
 
     def fail(self, error: Exception) -> bool:
         """End it with an exception; say whether the caller still waited."""
         if self.ended:
             return False
-        self._end(outcome.Error(error))
+        self.error = error
+        self._end()
         return True
+
+    def unwrap(self) -> Any:
+        """Return the answer, or raise what the ask ended with; once."""
+        error, self.error = self.error, None
+        if self.target.current is not self and type(error) is not AskTimeout:
+            # Nobody will handle the request any more. It may stand in the heap a while longer, which must not keep
+            # what it carries alive (BR-79).
+            self.request = None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        value, self.value = self.value, None
+        return value
 
     async def wait(self) -> Any:
         """Wait in the caller's task for the end of this ask.
@@ -83,10 +109,10 @@ class Ask:
             AskTimeout: if the time-out passes first.
             Exception: what the ask was failed with.
         """
-        if self.result is not None:
-            return self.result.unwrap()
+        if self.ended:
+            return self.unwrap()
         self.attach(trio.lowlevel.current_task())
-        return await trio.lowlevel.wait_task_rescheduled(self._abort)
+        return await wait_task_rescheduled(self.abort)
 
     def attach(self, waiter: trio.lowlevel.Task | Listener) -> None:
         """Tell the end of this ask, which comes later, to a task that goes to sleep now, or to a function."""
@@ -94,8 +120,8 @@ class Ask:
         if self.sender is not None:
             self.caller = wait_for(self.target)
         if self.timeout is not None:
-            deadlines = self.target.system.deadlines
-            self.deadline = deadlines.at(trio.current_time() + self.timeout, self._expire)
+            self.pending = True
+            self.target.system.deadlines.add(trio.current_time() + self.timeout, self)
 
     @property
     def sender_label(self) -> str | None:
@@ -109,33 +135,34 @@ class Ask:
             self._settle()
             self.waiter = None
 
-    def _end(self, result: outcome.Outcome[Any]) -> None:
+    def fire(self) -> None:
+        """End it because its time is over."""
+        self.pending = False
+        self.fail(AskTimeout(self.target.label, type(self.request).__name__, self.timeout or 0.0))
+
+    def abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        """End it because the task that waits is cancelled."""
+        self.abandon()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _end(self) -> None:
         self.ended = True
         self._settle()
         waiter, self.waiter = self.waiter, None
-        if isinstance(waiter, trio.lowlevel.Task):
-            trio.lowlevel.reschedule(waiter, result)
-        elif waiter is None:
-            self.result = result
-        else:
-            waiter(result)
+        if type(waiter) is Task:
+            reschedule(waiter, self)  # type: ignore[arg-type]  # as good as an outcome, see above
+        elif waiter is not None:
+            waiter(self)
 
     def _settle(self) -> None:
-        if self.deadline is not None:
-            self.deadline.cancel()
-            self.deadline = None
+        if self.pending:
+            self.pending = False
+            self.target.system.deadlines.forget()
         if self.caller is not None:
             stop_waiting(self.caller, self.target)
             self.caller = None
         if self.target.owed:
             self.target.owed.pop(self, None)
-
-    def _expire(self) -> None:
-        self.fail(AskTimeout(self.target.label, type(self.request).__name__, self.timeout or 0.0))
-
-    def _abort(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        self.abandon()
-        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Reply(Generic[T]):

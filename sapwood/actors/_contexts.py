@@ -77,4 +77,5 @@ def run_in(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[A
             # trio answers a trap with an outcome, also where that is an exception; it throws nothing.
             answer = yield trap
     finally:
+        answer = None  # it would keep itself alive through the traceback of its exception (BR-79)
         coroutine.close()

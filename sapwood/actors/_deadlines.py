@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Protocol
 
 import trio
 from trio._core._run import SystemClock  # the only way to tell trio's real clock from a virtual one
 
 _NEVER = float("inf")
 _COMPACT_ABOVE = 64
+
+
+class Due(Protocol):
+    """What may stand in the heap: an ask that waits, or a `Deadline`."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is still to fire."""
+        ...
+
+    def fire(self) -> None:
+        """Do what is due; it is pending no longer."""
+        ...
 
 
 class Deadline:
@@ -32,7 +46,7 @@ class Deadline:
         if self._action is None:
             return False
         self._action = None
-        self._owner._forget()
+        self._owner.forget()
         return True
 
     def fire(self) -> None:
@@ -52,7 +66,7 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Deadline]] = []
+        self._heap: list[tuple[float, int, Due]] = []
         self._cancelled = 0
         self._counter = 0
         self._next = _NEVER
@@ -66,15 +80,20 @@ class Deadlines:
     def at(self, when: float, action: Callable[[], None]) -> Deadline:
         """Run `action` at the time `when`, in seconds on trio's clock; equal times keep their order."""
         deadline = Deadline(when, action, self)
+        self.add(when, deadline)
+        return deadline
+
+    def add(self, when: float, due: Due) -> None:
+        """Have `due` fire at the time `when`; whoever takes that back calls `forget`."""
         self._counter = count = self._counter + 1
-        heapq.heappush(self._heap, (when, count, deadline))
+        heapq.heappush(self._heap, (when, count, due))
         if when < self._next:
             self._next = when
             if self._scope is not None:
                 self._scope.deadline = when
-        return deadline
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Note that one in the heap is pending no longer."""
         self._cancelled = cancelled = self._cancelled + 1
         heap = self._heap
         if cancelled == len(heap):

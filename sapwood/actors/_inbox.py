@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
+from trio.lowlevel import reschedule
 
 from sapwood.actors._asks import Ask
 from sapwood.actors._contexts import Values, capture, describe
@@ -30,6 +31,16 @@ PARKED: Final = 2  # waits, and no handler may run: suspended, or winding down
 AWAITING: Final = 3  # a callback waits for something; there is nothing to wake
 
 NOTHING: Final[Any] = object()
+
+
+class Woken:
+    """The outcome of every wait for an entry; trio only unwraps it, so there is no need for a new one each time."""
+
+    def unwrap(self) -> None:
+        """Give the waiting task nothing but its turn."""
+
+
+WOKEN: Final = Woken()
 
 
 class Phase(IntEnum):
@@ -93,7 +104,7 @@ class Inbox:
         elif self.mode and self.task is not None:
             self.mode = BUSY
             self.system.busy += 1
-            trio.lowlevel.reschedule(self.task)
+            reschedule(self.task, WOKEN)  # type: ignore[arg-type]  # as good as an outcome, see Woken
 
     def abort_park(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
         """End the wait of the actor's task because it is cancelled."""
@@ -205,10 +216,10 @@ class Inbox:
         values: Values | None = None
         message = entry
         if isinstance(entry, Ask):
+            sender, message, values = entry.sender_label, entry.request, entry.values
             entry.fail(self._full() if why == "overflow" else ActorDown(self.label, self.reason))
             if why != "overflow":
                 return
-            sender, message, values = entry.sender_label, entry.request, entry.values
         elif isinstance(entry, Envelope):
             sender, message, values = entry.sender, entry.message, entry.values
         elif isinstance(entry, SystemCall):

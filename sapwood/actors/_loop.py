@@ -16,9 +16,11 @@ from sapwood.actors._idle import ON_IDLE
 from sapwood.actors._inbox import AWAITING, BUSY, IDLE, NOTHING, PARKED, Phase
 
 # How long one actor may go on before others get a turn: a slice of processor time, which is cut when more than so many
-# actors are busy, on a clock that is read every few messages; and a number of messages, where the clock stands still.
+# actors are busy, but not below the price of a task switch or two, on a clock that is read every few messages; and a
+# number of messages, where the clock stands still.
 SLICE: Final = 100e-6
 SHARERS: Final = 5
+LEAST: Final = 15e-6
 MESSAGES: Final = 256
 CLOCK_EVERY: Final = 8
 
@@ -202,7 +204,7 @@ async def _loop(cell: Cell) -> Any:  # noqa: C901, PLR0912  # the hot path, wher
         if cell.high_water or len(box) >= cell.mark:
             cell.watch_length()
         if count == 0:
-            end = stopwatch() + (SLICE if system.busy <= SHARERS else SLICE * SHARERS / system.busy)
+            end = stopwatch() + (SLICE if system.busy <= SHARERS else max(SLICE * SHARERS / system.busy, LEAST))
         begun = count
         try:
             while box:

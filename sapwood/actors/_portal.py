@@ -224,7 +224,7 @@ class Portal:
                 raise
             _settle(future, outcome.Error(error))
         else:
-            ask.attach(partial(_settle, future))
+            ask.attach(partial(_settle_ask, future))
 
     def _start_call(
         self,
@@ -270,6 +270,10 @@ def _settle(future: Future[Any], result: outcome.Outcome[Any]) -> None:
             future.set_result(result.unwrap())
     except InvalidStateError:
         return  # it was given up at the same moment
+
+
+def _settle_ask(future: Future[Any], ask: Ask) -> None:
+    _settle(future, outcome.capture(ask.unwrap))
 
 
 def _closed(what: str) -> RuntimeClosed:

@@ -7,6 +7,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
+from trio.lowlevel import wait_task_rescheduled
 
 from sapwood.actors._asks import DEFAULT_TIMEOUT, Ask, Failure, check_timeout
 from sapwood.actors._cycles import BLOCKED, CURRENT, check_branch, check_cycle, stop_waiting, wait_for
@@ -171,7 +172,16 @@ class Ref(Introspection):
         # From here to the end of the handler nothing else can run, so what is checked stays true.
         function = cell.inline.get(type(request))
         if function is None or cell.mode != IDLE or cell.control or priority is not None:
-            return await self._ask_slowly(request, timeout, priority)
+            # Written out rather than called: each coroutine between a caller and trio costs at both ends of a wait.
+            check_message(request)
+            if not isinstance(request, Request):
+                raise not_a_request(request)
+            ask = Ask(request, cell, timeout)
+            begin_ask(ask, priority)
+            if ask.ended:
+                return ask.unwrap()  # type: ignore[no-any-return]  # as below
+            ask.attach(trio.lowlevel.current_task())
+            return await wait_task_rescheduled(ask.abort)  # type: ignore[no-any-return]  # the answer to an Ask
         cell.mode = BUSY
         cell.asked = request
         try:
@@ -191,15 +201,6 @@ class Ref(Introspection):
         if type(value) is Failure:
             raise value.error
         return value  # type: ignore[no-any-return]  # what the handler of a Request[T] returns is a T
-
-    async def _ask_slowly(self, request: Request[T], timeout: float | None, priority: Priority | None) -> T:
-        cell = self._cell
-        check_message(request)
-        if not isinstance(request, Request):
-            raise not_a_request(request)
-        ask = Ask(request, cell, timeout)
-        begin_ask(ask, priority)
-        return await ask.wait()  # type: ignore[no-any-return]  # the answer to an Ask
 
     # --- life -------------------------------------------------------------------------------------
 
