@@ -171,9 +171,9 @@ async def w5(runtime: Runtime) -> dict[str, float]:
 
 
 async def w6(runtime: Runtime) -> dict[str, float]:
-    for number in range(common.NAMES):
-        await runtime.spawn(Counter, key=("bench", number))
-    keys = [("bench", number) for number in range(common.NAMES)]
+    keys = [("bench", f"actor-{number}") for number in range(common.NAMES)]
+    for key in keys:
+        await runtime.spawn(Counter, key=key)
     lookup = runtime.registry.lookup_nowait
     rounds = common.LOOKUPS // common.NAMES
     begin = clock()

@@ -121,7 +121,8 @@ class Ask:
             self.caller = wait_for(self.target)
         if self.timeout is not None:
             self.pending = True
-            self.target.system.deadlines.add(trio.current_time() + self.timeout, self)
+            deadlines = self.target.system.deadlines
+            deadlines.add(deadlines.clock.current_time() + self.timeout, self)
 
     @property
     def sender_label(self) -> str | None:

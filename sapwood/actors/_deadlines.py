@@ -66,6 +66,7 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
+        self.clock = trio.lowlevel.current_clock()
         self._heap: list[tuple[float, int, Due]] = []
         self._cancelled = 0
         self._counter = 0
@@ -117,7 +118,7 @@ class Deadlines:
     async def run(self) -> None:
         """Fire deadlines until cancelled."""
         # A virtual clock jumps to whatever is waited for, so there a cancelled deadline may not be waited for.
-        self._exact = not isinstance(trio.lowlevel.current_clock(), SystemClock)
+        self._exact = not isinstance(self.clock, SystemClock)
         while True:
             self._fire_due(trio.current_time())
             with trio.CancelScope(deadline=self._earliest()) as self._scope:

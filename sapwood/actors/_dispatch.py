@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import CoroutineType, coroutine
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
@@ -25,9 +25,11 @@ NEEDS_SCOPE: Final[Any] = object()
 
 
 def take(cell: Cell, entry: object) -> Awaitable[Any] | None:
-    """Handle an entry that the loop could not handle at once; return what must be awaited, NEEDS_SCOPE or None."""
-    if isinstance(entry, Ask):
-        return _take_ask(cell, entry)
+    """Handle an entry that is no ask and that the loop could not handle at once.
+
+    Returns:
+        What must be awaited, NEEDS_SCOPE or None.
+    """
     message: object = entry
     values: Values | None = None
     match entry:
@@ -57,19 +59,20 @@ def take(cell: Cell, entry: object) -> Awaitable[Any] | None:
         if cell.scope is None:
             return NEEDS_SCOPE  # type: ignore[no-any-return]  # a sentinel
         note(cell, "received", message)
-        coroutine = call_slow(cell, function, message, values)
+        begun = call_slow(cell, function, message, values)
         try:
-            trap = coroutine.send(None)
+            trap = begun.send(None)
         except StopIteration:
             return None
-        return _go_on(coroutine, trap)
+        return _go_on(begun, trap)
     assert cell.actor is not None
     note(cell, "received", message)
     check_plain(cell, "on_unhandled", call(cell, type(cell.actor).on_unhandled, message, values))
     return None
 
 
-def _take_ask(cell: Cell, ask: Ask) -> Awaitable[Any] | None:
+def take_ask(cell: Cell, ask: Ask) -> Awaitable[Any] | None:
+    """Handle a request; return what must be awaited, NEEDS_SCOPE or None."""
     request: object = ask.request
     assert cell.dispatch is not None
     kind = type(request)
@@ -90,21 +93,24 @@ def _take_ask(cell: Cell, ask: Ask) -> Awaitable[Any] | None:
     cell.asked = ask
     if function is None:
         raise UnhandledRequest(f"{cell.label} has no handler for {type(request).__name__}; write one marked @handle")
-    coroutine = call_slow(cell, function, request, ask.values)
+    if cell.system.propagate:
+        begun: Coroutine[Any, Any, Any] = call_slow(cell, function, request, ask.values)
+    else:
+        begun = function(cell.actor, request)
     try:
-        trap = coroutine.send(None)
+        trap = begun.send(None)
     except StopIteration as stop:
         reply(cell, ask, stop.value)
         return None
-    return _answer_slowly(cell, ask, _go_on(coroutine, trap))
+    return _answer_slowly(cell, ask, _go_on(begun, trap))
 
 
 async def _answer_slowly(cell: Cell, ask: Ask, answer: Awaitable[Any]) -> None:
     reply(cell, ask, await answer)
 
 
-@types.coroutine
-def _go_on(coroutine: Coroutine[Any, Any, Any], trap: Any) -> Generator[Any, Any, Any]:
+@coroutine
+def _go_on(begun: Coroutine[Any, Any, Any], trap: Any) -> Generator[Any, Any, Any]:
     """Go on with a coroutine whose first step led to `trap`, as `await` would.
 
     Taking that step by hand saves the layers of an await in handlers that never wait.
@@ -114,16 +120,16 @@ def _go_on(coroutine: Coroutine[Any, Any, Any], trap: Any) -> Generator[Any, Any
             try:
                 # trio answers a trap with an outcome, also where that is an exception; it throws nothing. The outcome
                 # gets no name here: it would keep itself alive through the traceback of its exception (BR-79).
-                trap = coroutine.send((yield trap))
+                trap = begun.send((yield trap))
             except StopIteration as stop:
                 return stop.value
     finally:
-        coroutine.close()
+        begun.close()
 
 
 def reply(cell: Cell, ask: Ask, value: Any) -> None:
     """Answer with what the handler returned, unless it took the reply for later or the actor is about to stop."""
-    if value is not None:
+    if value is not None and value.__class__ is CoroutineType:
         check_result(cell, ask.request, value)
     if cell.asked is not ask:
         return

@@ -8,9 +8,10 @@ from typing import Any, Final, Self
 
 import trio
 
+from sapwood.actors._asks import Ask
 from sapwood.actors._cell import Cell
 from sapwood.actors._contexts import Values, run_in
-from sapwood.actors._dispatch import NEEDS_SCOPE, check_plain, check_result, take
+from sapwood.actors._dispatch import NEEDS_SCOPE, check_plain, check_result, take, take_ask
 from sapwood.actors._exits import Killed, contain, is_cancellation, take_crash
 from sapwood.actors._idle import ON_IDLE
 from sapwood.actors._inbox import AWAITING, BUSY, IDLE, NOTHING, PARKED, Phase
@@ -216,7 +217,7 @@ async def _loop(cell: Cell) -> Any:  # noqa: C901, PLR0912  # the hot path, wher
                     if result is not None:
                         check_result(cell, entry, result)
                 else:
-                    slow = take(cell, entry)
+                    slow = take_ask(cell, entry) if type(entry) is Ask else take(cell, entry)
                     if slow is NEEDS_SCOPE:
                         cell.put_back(entry)
                         return NEEDS_SCOPE

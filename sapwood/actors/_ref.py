@@ -296,7 +296,13 @@ def begin_ask(ask: Ask, priority: Priority | None) -> None:
         raise ActorDown(cell.label, cell.reason)
     if caller is not None:
         check_cycle(caller, cell)
-    cell.put_ask(ask, priority)
+    queue = cell.queue
+    if queue is None or priority is not None or type(ask.request).__priority__ is not Priority.NORMAL:
+        cell.put_ask(ask, priority)
+        return
+    queue.append(ask)
+    if cell.mode:
+        cell.wake()
 
 
 def note_crash(cell: Cell, error: BaseException) -> None:

@@ -7,9 +7,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import attrs
 
-from sapwood.actors import Ref
+from sapwood.actors import Cell, Ref
 from sapwood.registry._keys import Key
-from sapwood.registry._lookup import Lookup
+from sapwood.registry._lookup import Lookup, Running
 from sapwood.supervision import ChildSpec
 
 PartitionState: TypeAlias = Literal["starting", "up", "recovering", "down"]
@@ -29,6 +29,25 @@ class BackendStatistics:
     keys: int
 
 
+class Holder(Protocol):
+    """What a backend knows of a live actor that holds a key in this process."""
+
+    @property
+    def owner(self) -> Cell:
+        """Whoever answers for the key; once it has ended, its word is worth nothing."""
+        ...
+
+    @property
+    def running(self) -> Running[Ref]:
+        """The answer to a lookup."""
+        ...
+
+    @property
+    def text(self) -> bool:
+        """Whether all parts of the key are text, so that nothing of another type equals it (see `Key`)."""
+        ...
+
+
 class RegistryBackend(Protocol):
     """Where keys are kept (S4-041). `sapwood.testing.RegistryBackendSuite` is what every one of them must pass.
 
@@ -38,6 +57,14 @@ class RegistryBackend(Protocol):
 
     Everything but `lookup` is synchronous, is called in the runtime's thread, and may not block.
     """
+
+    @property
+    def table(self) -> Mapping[Key, Holder]:
+        """What is known here to run, for lookups that call nobody; the same object for ever, empty if need be.
+
+        A holder whose `owner` lives answers as `lookup_nowait` would; about any other key that is asked.
+        """
+        ...
 
     @property
     def available(self) -> bool:

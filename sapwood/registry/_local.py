@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import trio
 
 from sapwood.actors import Cell, Ref
 from sapwood.errors import ActorDown, AlreadyRegistered, InvalidKey, InvalidOption, RegistryUnavailable
-from sapwood.registry._backend import BackendStatistics, PartitionState
+from sapwood.registry._backend import BackendStatistics, Holder, PartitionState
 from sapwood.registry._keys import PLAIN, Key, check_key, partition_of
 from sapwood.registry._lookup import Lookup, NotRunning, Running, Unavailable, UnavailableReason
 from sapwood.registry._partition import Partition, RegistryWatcher
@@ -64,9 +64,10 @@ class Entry:
     recovery; so an entry whose owner has ended stands in a table that is lost, and answers nothing.
     """
 
-    __slots__ = ("owner", "running", "slot")
+    __slots__ = ("owner", "running", "slot", "text")
 
-    def __init__(self, running: Running[Ref], slot: Slot, owner: Cell) -> None:
+    def __init__(self, key: Key, running: Running[Ref], slot: Slot, owner: Cell) -> None:
+        self.text = {*map(type, key)} == {str}
         self.running = running
         self.slot = slot
         self.owner = owner
@@ -92,6 +93,7 @@ class LocalBackend:
             raise InvalidOption(f"partitions: expected an int >= 1; got {partitions!r}")
         self._slots = tuple(Slot(index) for index in range(partitions))
         self._table: dict[Key, Entry] = {}
+        self.table: Mapping[Key, Holder] = self._table
         self._watcher: Ref | None = None
 
     # --- answers ----------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class LocalBackend:
         entry = self._table.get(key)
         if entry is not None:
             raise AlreadyRegistered(key, entry.running.ref)
-        self._table[key] = Entry(Running(ref), slot, owner)
+        self._table[key] = Entry(key, Running(ref), slot, owner)
 
     def release(self, key: Key, ref: Ref) -> None:
         entry = self._table.get(key)

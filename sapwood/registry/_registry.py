@@ -14,7 +14,7 @@ from sapwood.actors import ActorSystem, DeadLetter, LookupUnavailable, Ref, Requ
 from sapwood.errors import ActorDown, AlreadyStarted, InvalidChildSpec, RegistryUnavailable, StartError
 from sapwood.registry._backend import PartitionState, RegistryBackend
 from sapwood.registry._flights import Flights, Outcome
-from sapwood.registry._keys import Key, check_key
+from sapwood.registry._keys import PLAIN, Key, check_key
 from sapwood.registry._lookup import Lookup, NotRunning, Running, Unavailable, UnavailableReason
 from sapwood.supervision import ChildSpec, start_child
 
@@ -65,6 +65,7 @@ class Registry:
         self._home = home
         self._flights = Flights(system.nursery)
         self._draining = False
+        self._table = backend.table
 
     # --- lookups ----------------------------------------------------------------------------------
 
@@ -77,12 +78,22 @@ class Registry:
         Raises:
             InvalidKey: if `key` is no typed tuple.
         """
-        if not self._draining:
-            found = self.backend.lookup_nowait(key)
-            if type(found) is not Unavailable:
-                return found
-            return self._told(key, found)
-        return self._told(check_key(key), Unavailable("draining"))
+        try:
+            holder = self._table.get(key)
+        except TypeError:
+            holder = None  # it cannot be hashed; the backend says what is wrong with it
+        if holder is not None and holder.owner.reason is None:
+            if holder.text:
+                return holder.running
+            for part in key:
+                if type(part) not in PLAIN:
+                    break
+            else:
+                return holder.running
+        found = Unavailable("draining") if self._draining else self.backend.lookup_nowait(key)
+        if self._draining:
+            check_key(key)
+        return self._told(key, found) if type(found) is Unavailable else found
 
     async def lookup(self, key: Key) -> Lookup[Ref]:
         """Say what runs under a key, asking elsewhere if the backend keeps keys elsewhere.
@@ -244,6 +255,7 @@ class Registry:
         What runs keeps its keys, and its supervisors may still restart it.
         """
         self._draining = True
+        self._table = {}
 
     # --- for the kernel ---------------------------------------------------------------------------
 
