@@ -94,14 +94,14 @@ def _tell(cell: Cell, reason: ExitReason) -> None:
         cell.parent.put_entry(ChildExit(cell.ref, reason))
     for waiter in cell.waiters or ():
         trio.lowlevel.reschedule(waiter)
-    if cell.system.telemetry.listeners:
+    if Exited in cell.system.telemetry.wanted:
         cell.system.telemetry.tell(Exited(cell.label, cell.key, cell.parent_label, reason))
     cell.release_starter()
 
 
 def _report(cell: Cell, reason: Crashed) -> None:
     """Tell listeners what was going on when an actor crashed (OTP P07, P08)."""
-    if not cell.system.telemetry.listeners:
+    if CrashReport not in cell.system.telemetry.wanted:
         return
     current, client = cell.current, None
     if isinstance(current, Ask):

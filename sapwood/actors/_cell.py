@@ -184,7 +184,7 @@ class Cell(Inbox):
         self.control = True
         self.started_at = self.system.environment.monotonic()
         self.open_queue()
-        if self.system.telemetry.listeners:
+        if Spawned in self.system.telemetry.wanted:
             self.system.telemetry.tell(Spawned(self.label, self.key, self.parent_label))
 
     def fail_start(self, error: Exception, reason: ExitReason | None = None) -> None:

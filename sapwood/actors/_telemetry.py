@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 import attrs
 
@@ -193,6 +193,8 @@ TelemetryEvent: TypeAlias = (
 
 Listener: TypeAlias = Callable[[TelemetryEvent], None]
 
+KINDS: Final[tuple[type[TelemetryEvent], ...]] = get_args(TelemetryEvent)
+
 
 class Telemetry:
     """Passes events to listeners at once, in the order of subscription, in the task where they happen.
@@ -201,31 +203,43 @@ class Telemetry:
     others; it never harms what it listens to.
 
     Attributes:
+        wanted: The kinds of event that somebody listens to. Who makes events asks first, so that one which nobody
+            wants costs a look into this set.
         dead_letters: The last dead letters, oldest first; at most 1,000.
         dead_letter_count: How many there have been.
     """
 
     def __init__(self, keep: int = 1_000) -> None:
-        self.listeners: list[Listener] = []
+        self.wanted: frozenset[type] = frozenset()
+        self._listeners: list[tuple[Listener, frozenset[type]]] = []
         self.dead_letters: deque[DeadLetter] = deque(maxlen=keep)
         self.dead_letter_count = 0
 
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Add a listener; return a function that removes it again."""
-        self.listeners.append(listener)
+    def subscribe(self, listener: Listener, *kinds: type[TelemetryEvent]) -> Callable[[], None]:
+        """Add a listener for events of some kinds, or of all if none is named; return a function that removes it."""
+        self._listeners.append((listener, frozenset(kinds or KINDS)))
+        self._note_wanted()
         return partial(self.unsubscribe, listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        """Remove a listener; one that is not there is no error."""
-        if listener in self.listeners:
-            self.listeners.remove(listener)
+        """Remove a listener, once if it was added more often; one that is not there is no error."""
+        for number, (known, _) in enumerate(self._listeners):
+            if known == listener:
+                del self._listeners[number]
+                self._note_wanted()
+                return
+
+    def _note_wanted(self) -> None:
+        self.wanted = frozenset[type]().union(*(kinds for _, kinds in self._listeners))
 
     def tell(self, event: TelemetryEvent) -> None:
         """Pass one event on."""
         if isinstance(event, DeadLetter):
             self.dead_letters.append(event)
             self.dead_letter_count += 1
-        for listener in tuple(self.listeners):
+        for listener, kinds in tuple(self._listeners):
+            if type(event) not in kinds:
+                continue
             try:
                 listener(event)
             except Exception as error:

@@ -71,7 +71,7 @@ class Sessions:
         self._environment = environment
         self._publishers: dict[str, Publisher] = {}
         self._models: dict[ClosableModel, None] = {}
-        telemetry.subscribe(self._watch)
+        telemetry.subscribe(self._watch, Exited)
 
     async def ensure_running(self, agent: Agent, agent_id: str) -> Session:
         """Return the session of a conversation, starting its server if nothing runs; once under concurrent calls.

@@ -187,7 +187,7 @@ class BaseSupervisor(Actor, Generic[K]):
 
     def _restarted(self, child: Child, reason: ExitReason) -> None:
         telemetry = self._system.telemetry
-        if telemetry.listeners and child.cell is not None:
+        if Restarted in telemetry.wanted and child.cell is not None:
             within = self._intensity.count(self.environment.monotonic())
             telemetry.tell(Restarted(self._cell.label, child.cell.label, reason, within))
 
@@ -233,7 +233,7 @@ class BaseSupervisor(Actor, Generic[K]):
 
     def _report(self, context: str, reason: object, child: Child, cell: Cell | None = None, *, times: int = 1) -> None:
         telemetry = self._system.telemetry
-        if telemetry.listeners:
+        if SupervisorReport in telemetry.wanted:
             ref = cell.ref if cell is not None and times == 1 else None
             offender = Offender(child.spec.id, ref, child.spec, times)
             telemetry.tell(SupervisorReport(self._cell.label, context, reason, offender))

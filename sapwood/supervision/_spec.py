@@ -228,6 +228,8 @@ def _kind(function: Any) -> Kind:
 
 
 def _is_async(function: Any) -> bool:
+    if isinstance(function, type):
+        return False
     return inspect.iscoroutinefunction(function) or (
         not inspect.isroutine(function) and inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # its kind is asked for, not whether it is callable
     )
