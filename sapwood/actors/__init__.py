@@ -30,6 +30,8 @@ from sapwood.actors._handlers import handle as handle
 from sapwood.actors._introspection import ActorInfo as ActorInfo
 from sapwood.actors._introspection import ActorStatistics as ActorStatistics
 from sapwood.actors._introspection import ActorStatus as ActorStatus
+from sapwood.actors._logging import get_logger as get_logger
+from sapwood.actors._logging import log_events as log_events
 from sapwood.actors._loop_thread import LoopThread as LoopThread
 from sapwood.actors._loop_thread import OffersPortal as OffersPortal
 from sapwood.actors._loop_thread import start_in_thread as start_in_thread

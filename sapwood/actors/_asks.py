@@ -53,7 +53,7 @@ class Ask:
     )  # fmt: skip
 
     def __init__(self, request: Any, target: Cell, timeout: float | None = None) -> None:
-        self.request = request
+        self.request: Any = request
         self.target = target
         self.timeout = timeout
         self.sender = CURRENT.get()

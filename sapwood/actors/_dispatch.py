@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import CoroutineType, coroutine
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import trio
 
@@ -158,7 +158,7 @@ def call_slow(
 ) -> Coroutine[Any, Any, Any]:
     """Begin a call of an async callback, in the context that came with its message if context is carried."""
     if cell.system.propagate:
-        return run_in(cell.context_for(values), function(cell.actor, argument))
+        return cast("Coroutine[Any, Any, Any]", run_in(cell.context_for(values), function(cell.actor, argument)))
     return function(cell.actor, argument)  # type: ignore[no-any-return]  # a coroutine function
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from threading import get_ident
 from typing import Final, TypeVar, cast
@@ -12,7 +12,7 @@ import trio
 
 from sapwood.actors import ActorSystem, DeadLetter, LookupUnavailable, Ref, Request, check_message
 from sapwood.errors import ActorDown, AlreadyStarted, InvalidChildSpec, RegistryUnavailable, StartError
-from sapwood.registry._backend import PartitionState, RegistryBackend
+from sapwood.registry._backend import Holder, PartitionState, RegistryBackend
 from sapwood.registry._flights import Flights, Outcome
 from sapwood.registry._keys import PLAIN, Key, check_key
 from sapwood.registry._lookup import Lookup, NotRunning, Running, Unavailable, UnavailableReason
@@ -65,7 +65,7 @@ class Registry:
         self._home = home
         self._flights = Flights(system.nursery)
         self._draining = False
-        self._table = backend.table
+        self._table: Mapping[Key, Holder] = backend.table
 
     # --- lookups ----------------------------------------------------------------------------------
 
