@@ -297,7 +297,7 @@ def begin_ask(ask: Ask, priority: Priority | None) -> None:
     if caller is not None:
         check_cycle(caller, cell)
     queue = cell.queue
-    if queue is None or priority is not None or type(ask.request).__priority__ is not Priority.NORMAL:
+    if queue is None or priority_of(ask.request, priority) is not Priority.NORMAL:
         cell.put_ask(ask, priority)
         return
     queue.append(ask)
