@@ -1,7 +1,17 @@
 """Supervision: trees of supervisors that start, restart and stop actors by OTP's rules."""
 
 from sapwood._public import publish as _publish
+from sapwood.supervision._application import Application as Application
+from sapwood.supervision._application_requests import ApplicationInfo as ApplicationInfo
+from sapwood.supervision._application_requests import ensure_all_started as ensure_all_started
+from sapwood.supervision._application_requests import start_application as start_application
+from sapwood.supervision._application_requests import stop_application as stop_application
+from sapwood.supervision._applications import ApplicationController as ApplicationController
+from sapwood.supervision._applications import applications as applications
+from sapwood.supervision._applications import which_applications as which_applications
 from sapwood.supervision._backoff import Backoff as Backoff
+from sapwood.supervision._callers import ancestors as ancestors
+from sapwood.supervision._callers import callers as callers
 from sapwood.supervision._children import ChildCounts as ChildCounts
 from sapwood.supervision._children import ChildInfo as ChildInfo
 from sapwood.supervision._children import Offender as Offender
@@ -9,6 +19,7 @@ from sapwood.supervision._dynamic import DynamicSupervisor as DynamicSupervisor
 from sapwood.supervision._partitions import PartitionSupervisor as PartitionSupervisor
 from sapwood.supervision._partitions import partition as partition
 from sapwood.supervision._partitions import partition_count as partition_count
+from sapwood.supervision._partitions import resize_partitions as resize_partitions
 from sapwood.supervision._requests import SupervisorStatistics as SupervisorStatistics
 from sapwood.supervision._requests import count_children as count_children
 from sapwood.supervision._requests import delete_child as delete_child

@@ -50,8 +50,10 @@ class Backoff:
 
     def delay(self, failures: int, source: random.Random) -> float:
         """Return the delay in seconds before a restart, after so many failures in a row (from 1)."""
-        # The exponent is bounded so that a long row of failures cannot overflow a float.
-        full = min(self.maximum, self.initial * self.factor ** min(failures - 1, 64))
+        try:
+            full = min(self.maximum, self.initial * float(self.factor) ** (failures - 1))
+        except OverflowError:  # after a long row of failures no float can hold it
+            full = self.maximum
         return full * (1.0 - self.jitter * source.random())
 
 

@@ -8,15 +8,21 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from sapwood.actors import Failure, Ref, handle
-from sapwood.errors import ActorDown, InvalidChildSpec, InvalidOption
-from sapwood.supervision._children import StartedChild
+from sapwood.actors import Failure, Ref, Request, blocked_actor, check_branch, handle, message
+from sapwood.errors import ActorDown, AskCycle, InvalidChildSpec, InvalidOption
+from sapwood.supervision._children import Child, StartedChild
 from sapwood.supervision._requests import StartChild
 from sapwood.supervision._spec import ChildSpec, Strategy
 from sapwood.supervision._stable_hash import stable_hash
 from sapwood.supervision._supervisor import Supervisor
 
 Arguments: TypeAlias = Sequence[Any]
+
+
+@message("supervision.resize_partitions")
+class ResizePartitions(Request[int]):
+    partitions: int
+    caller: Ref | None = None
 
 
 class PartitionSupervisor(Supervisor):
@@ -59,9 +65,12 @@ class PartitionSupervisor(Supervisor):
         specs = [_partition_spec(spec, index, with_arguments) for index in range(partitions)]
         super().__init__(specs, strategy=strategy, restarts=restarts, period=period)
         self._partitions = partitions
+        self._most = partitions
 
     def route(self, key: object) -> Ref:
         """Return the present child of the partition that serves a key."""
+        if not self._partitions:
+            raise ActorDown(f"every partition of {self._cell.label}, which was resized to 0,")
         index = partition_index(key, self._partitions)
         child = self._children.get(str(index))
         if child is None or child.ref is None:
@@ -73,6 +82,48 @@ class PartitionSupervisor(Supervisor):
     async def start_child(self, message: StartChild) -> StartedChild | Failure:
         """Refuse more children than the partitions (OTP M01)."""
         return Failure(InvalidChildSpec("children", "no others than the partitions", message.spec))
+
+    @handle
+    async def resize(self, message: ResizePartitions) -> int | Failure:
+        wanted, before = message.partitions, self._partitions
+        if type(wanted) is not int or not 0 <= wanted <= self._most:
+            return Failure(InvalidOption(f"resize_partitions: expected an int from 0 to {self._most}; got {wanted!r}"))
+        removed, added = self._between(wanted, before), self._between(before, wanted)
+        try:
+            for child in removed:
+                if child.cell is not None and message.caller is not None:
+                    check_branch(message.caller._cell, (self._cell,), child.cell)
+        except AskCycle as error:
+            return Failure(error)
+        self._partitions = min(wanted, before)  # no key leads to one that is about to stop, or has not started yet
+        for child in reversed(removed):
+            await self._stop_child(child)
+        failure = await self._grow(added)
+        if failure is not None:
+            return Failure(failure)
+        self._partitions = wanted
+        return before
+
+    def _between(self, first: int, end: int) -> list[Child]:
+        found = (self._children.get(str(index)) for index in range(first, end))
+        return [child for child in found if child is not None]
+
+    async def _grow(self, added: list[Child]) -> Exception | None:
+        """Start partitions, all or none; return what made one fail."""
+        begun: list[Child] = []
+        for child in added:
+            if child.state == "stopped":  # unless somebody has started it by hand
+                outcome = await self._launch(child)
+                if isinstance(outcome, Exception):
+                    for one in reversed(begun):
+                        await self._stop_child(one)
+                    return outcome
+                begun.append(child)
+        return None
+
+    def _group(self, child: Child) -> list[Child]:
+        # Partitions that a resize has stopped do not come back with the others.
+        return [one for one in super()._group(child) if one is child or int(one.spec.id) < self._partitions]
 
 
 def partition(supervisor: Ref, key: object) -> Ref:
@@ -87,7 +138,8 @@ def partition(supervisor: Ref, key: object) -> Ref:
             modulo the number. A bool counts as a key of its own, not as 0 or 1.
 
     Raises:
-        ActorDown: if the supervisor is dead, or the partition has no process at this moment (OTP M06).
+        ActorDown: if the supervisor is dead, the partition has no process at this moment (OTP M06), or there are no
+            partitions (OTP M07).
         InvalidOption: if `supervisor` is another kind of actor, or the key has a type that cannot be hashed so.
     """
     return _actor(supervisor).route(key)
@@ -101,6 +153,26 @@ def partition_count(supervisor: Ref) -> int:
         InvalidOption: if it is another kind of actor.
     """
     return _actor(supervisor)._partitions
+
+
+async def resize_partitions(supervisor: Ref, partitions: int) -> int:
+    """Change how many partitions run, and so which one each key leads to; return how many did before (OTP M07).
+
+    Fewer stops the highest ids, more starts them again, from scratch; all specs stay. What the partitions hold is not
+    moved. One resize at a time.
+
+    Args:
+        supervisor: Ref of a `PartitionSupervisor`.
+        partitions: How many shall run, from 0 to the number it was started with.
+
+    Raises:
+        InvalidOption: if the number is out of that range, or `supervisor` is another kind of actor.
+        ChildFailed: if a partition fails to start; as many run as before.
+        AskCycle: if the calling actor belongs to a partition that is to stop.
+        ActorDown: if the supervisor is dead.
+    """
+    _actor(supervisor)
+    return await supervisor.ask(ResizePartitions(partitions, blocked_actor()), timeout=None)
 
 
 def partition_index(key: object, partitions: int) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, TypeVarTuple
 
-from sapwood.actors import Failure, Ref, Request, current_actor, handle, message
+from sapwood.actors import Failure, Normal, Ref, Request, current_actor, handle, message
 from sapwood.errors import ActorDown
+from sapwood.supervision._callers import Called
 from sapwood.supervision._children import StartedChild
 from sapwood.supervision._dynamic import DynamicSupervisor
+from sapwood.supervision._functions import FunctionChild
 from sapwood.supervision._requests import StartChild, start_child, terminate_child, which_children
 from sapwood.supervision._spec import ChildSpec, Restart, ShutdownTime, child
 from sapwood.supervision._task_handle import TaskHandle, Work
@@ -77,7 +79,10 @@ class Tasks:
             MaxChildren: if the supervisor is full (OTP L09).
             ActorDown: if the supervisor is dead.
         """
-        ref = await start_child(self.supervisor, child(function, *args, restart=restart, shutdown=shutdown))
+        spec = child(function, *args, restart=restart, shutdown=shutdown)
+        if isinstance(spec.birth.factory, FunctionChild):
+            spec = child(Called(function), *args, id=spec.id, restart=restart, shutdown=shutdown)
+        ref = await start_child(self.supervisor, spec)
         assert ref is not None
         return ref
 
@@ -98,7 +103,10 @@ class Tasks:
         """
         caller = current_actor()
         task = await self._launch(function, args, shutdown, caller, linked=caller is not None)
-        if caller is not None and caller._cell.actor is not None:
+        if caller is None or caller._cell.actor is None:
+            return task
+        # The link of a task that has returned already has nothing to tell, unless exits are messages (OTP J03).
+        if caller._cell.traps_exits or not isinstance(task.ref.exit_reason, Normal):
             caller._cell.actor.link(task.ref)
         return task
 
@@ -191,7 +199,7 @@ class Tasks:
         *,
         linked: bool,
     ) -> TaskHandle[T]:
-        work = Work(function, linked)
+        work = Work(Called(function), linked)
         spec = child(work, *args, restart="temporary", shutdown=shutdown)
         ref: Ref | None = None
         try:

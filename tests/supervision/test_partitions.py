@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from sapwood.actors import Ref, Shutdown
-from sapwood.errors import ActorDown, InvalidChildSpec, InvalidOption
+from sapwood.errors import ActorDown, AskCycle, ChildFailed, InvalidChildSpec, InvalidOption
 from sapwood.supervision import (
     Backoff,
     ChildCounts,
@@ -24,6 +25,7 @@ from sapwood.supervision import (
     count_children,
     partition,
     partition_count,
+    resize_partitions,
     stable_hash,
     start_child,
     supervisor_statistics,
@@ -31,7 +33,7 @@ from sapwood.supervision import (
     which_children,
 )
 from sapwood.supervision._partitions import partition_index
-from tests.supervision.kit import Crash, Name, Stage, Worker
+from tests.supervision.kit import BoomError, Call, Crash, Name, SlowWorker, Stage, Worker
 
 
 async def partitioned(stage: Stage, partitions: int | None = 3, **options: Any) -> Ref:
@@ -213,3 +215,116 @@ async def test_a_route_through_a_dead_or_other_supervisor_or_to_a_partition_with
     for deed in (lambda: partition(top, 1), lambda: partition_count(top)):
         with pytest.raises(ActorDown):
             deed()
+
+
+@pytest.mark.row("M07")
+async def test_a_resize_stops_the_highest_partitions_or_starts_them_again_and_keeps_all_specs(
+    autojump_clock: MockClock, stage: Stage
+) -> None:
+    top = await partitioned(stage, 4)
+    first = partition(top, 0)
+
+    assert await resize_partitions(top, 2) == 4
+
+    assert stage.events == ["-Worker-3 shutdown", "-Worker-2 shutdown"]
+    assert await count_children(top) == ChildCounts(specs=4, active=2, supervisors=0, workers=4)
+    assert [partition(top, key).label for key in range(4)] == ["Worker-0", "Worker-1", "Worker-0", "Worker-1"]
+    assert partition_count(top) == 2
+
+    stage.forget()
+    assert await resize_partitions(top, 3) == 2
+    assert stage.events == ["+Worker-2"]
+    assert [partition(top, key).label for key in range(4)] == ["Worker-0", "Worker-1", "Worker-2", "Worker-0"]
+    assert partition(top, 0) is first
+
+    assert await resize_partitions(top, 3) == 3
+
+
+@pytest.mark.row("M07")
+async def test_without_any_partitions_routing_fails_until_there_are_some_again(
+    autojump_clock: MockClock, stage: Stage
+) -> None:
+    top = await partitioned(stage, 2)
+    assert await resize_partitions(top, 0) == 2
+    assert partition_count(top) == 0
+    for key in (0, "a"):
+        with pytest.raises(ActorDown, match="resized to 0"):
+            partition(top, key)
+
+    for wrong in (-1, 3, 1.0, True):
+        with pytest.raises(InvalidOption, match="an int from 0 to 2"):
+            await resize_partitions(top, wrong)  # type: ignore[arg-type]  # what the test is about
+    assert await resize_partitions(top, 2) == 0
+    assert partition(top, 1).label == "Worker-1"
+
+
+@pytest.mark.row("M07")
+async def test_resizes_at_the_same_time_happen_one_after_another(autojump_clock: MockClock, stage: Stage) -> None:
+    spec = child(partial(SlowWorker, cleanup=1.0), "w", id="w")
+    top = await stage.system.spawn(partial(PartitionSupervisor, spec, partitions=4))
+    sizes: list[int] = []
+
+    async def resize(to: int) -> None:
+        sizes.append(await resize_partitions(top, to))
+
+    async with trio.open_nursery() as nursery:
+        for to in (1, 3, 2, 4):
+            nursery.start_soon(resize, to)
+
+    # Whatever their order, each found what the one before it had left.
+    assert sorted([*sizes, partition_count(top)]) == sorted([4, 1, 3, 2, 4])
+    assert (await count_children(top)).active == partition_count(top)
+
+
+@pytest.mark.row("M07", "C07")
+async def test_partitions_that_a_resize_has_stopped_do_not_come_back_when_the_group_restarts(
+    autojump_clock: MockClock, stage: Stage
+) -> None:
+    top = await partitioned(stage, 3, strategy="one_for_all")
+    await resize_partitions(top, 2)
+    stage.forget()
+
+    partition(top, 0).tell(Crash())
+    await stage.settle()
+
+    assert stage.events == ["-Worker-0 BoomError", "-Worker-1 shutdown", "+Worker-0", "+Worker-1"]
+
+
+@pytest.mark.row("M07")
+async def test_a_partition_that_fails_to_start_undoes_the_resize(autojump_clock: MockClock, stage: Stage) -> None:
+    names: list[str] = []
+
+    def make(index: int) -> Worker:
+        names.append(str(index))
+        if index == 2 and names.count("2") == 2:
+            raise BoomError("no")
+        return Worker(str(index))
+
+    spec = child(make, 0, id="w")
+    supervisor = partial(PartitionSupervisor, spec, partitions=3, with_arguments=lambda args, index: [index])
+    top = await stage.system.spawn(supervisor)
+    await resize_partitions(top, 1)
+
+    with pytest.raises(ChildFailed):
+        await resize_partitions(top, 3)
+
+    assert partition_count(top) == 1
+    assert (await count_children(top)).active == 1
+    assert await resize_partitions(top, 3) == 1
+
+
+@pytest.mark.row("M07", "E17")
+async def test_a_partition_may_not_wait_for_its_own_removal(autojump_clock: MockClock, stage: Stage) -> None:
+    top = await partitioned(stage, 2)
+
+    async def refused() -> None:
+        with pytest.raises(AskCycle):
+            await resize_partitions(top, 1)
+
+    await partition(top, 1).ask(Call(refused))
+    await partition(top, 0).ask(Call(partial(resize_partitions, top, 1)))
+
+    assert partition_count(top) == 1
+    assert await resize_partitions(top, 2) == 1
+    with pytest.raises(InvalidOption, match="a PartitionSupervisor"):
+        await resize_partitions(partition(top, 0), 1)

@@ -84,6 +84,24 @@ async def test_a_task_delivers_its_result_once_and_leaves_no_message_behind(
     assert await tasks.children() == []
 
 
+@pytest.mark.row("L01", "L03")
+@pytest.mark.parametrize("traps", [False, True])
+async def test_a_linked_task_that_returns_before_its_caller_goes_on_harms_it_not(
+    autojump_clock: MockClock, stage: Stage, tasks: Tasks, *, traps: bool
+) -> None:
+    caller = await stage.system.spawn(Caller, traps=traps)
+
+    async def at_once() -> int:  # without a checkpoint, so that it ends within its start
+        return 5
+
+    async def use() -> int:
+        return await (await tasks.launch(at_once)).result()
+
+    assert await caller.ask(Call(use)) == 5
+    await stage.settle()
+    assert caller.alive
+
+
 @pytest.mark.row("L02", "L05", "UP-52")
 async def test_an_unlinked_task_that_crashes_is_seen_by_its_caller_and_does_it_no_harm(
     autojump_clock: MockClock, stage: Stage, tasks: Tasks
