@@ -96,7 +96,7 @@ async def _run(options: ChatOptions, out: TextIO, descriptor: int) -> int:
 
     async def work() -> int:
         reporter = TreeReporter()
-        async with open_runtime(store=options.store, signals=False, children=[reporter.spec()]) as runtime:
+        async with open_runtime(store=options.store, signals=False, log=False, children=[reporter.spec()]) as runtime:
             reporter.watch(runtime)
             directory = options.directory
             if directory is not None:

@@ -78,7 +78,7 @@ class Story:
         place, narrator = self._place, self._narrator
         reporter = TreeReporter(every=0.5)
         try:
-            async with open_runtime(store=place.store, signals=False, children=[reporter.spec()]) as runtime:
+            async with open_runtime(store=place.store, signals=False, log=False, children=[reporter.spec()]) as runtime:
                 reporter.watch(runtime)
                 place.configure(runtime.files, self._environment)
                 narrator.watch(lambda: f"{others()}{runtime.tree().render()}")
