@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
-import structlog
 
 from sapwood.actors._exits import Crashed
 from sapwood.actors._telemetry import (
@@ -40,6 +39,9 @@ def get_logger(name: str = ROOT) -> Any:
     Args:
         name: `sapwood`, or a name below it such as `sapwood.bus`.
     """
+    # It loads much, and most programs never log a line.
+    import structlog
+
     return structlog.wrap_logger(
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, structlog.contextvars.merge_contextvars, _render],
@@ -105,14 +107,18 @@ def log_events(telemetry: Telemetry, logger: Any = None) -> Callable[[], None]:
         telemetry: What to listen to.
         logger: Where to write; None for `get_logger()`.
     """
-    log = get_logger() if logger is None else logger
+    quick: Any = logging.getLogger(ROOT) if logger is None else logger
+    log = logger
 
     def write(event: TelemetryEvent) -> None:
+        nonlocal log
         level = CONTEXTS[event.context] if isinstance(event, SupervisorReport) else LEVELS[type(event)]
-        if log.isEnabledFor(level):
+        if quick.isEnabledFor(level):
+            if log is None:
+                log = get_logger()
             log.log(level, TEXTS[type(event)], **_fields(event))
 
-    loud = [kind for kind, level in LEVELS.items() if log.isEnabledFor(level)]
+    loud = [kind for kind, level in LEVELS.items() if quick.isEnabledFor(level)]
     return telemetry.subscribe(write, *loud) if loud else lambda: None
 
 

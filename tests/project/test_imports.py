@@ -12,17 +12,38 @@ HEAVY = (
     "anthropic",
     "asyncio",
     "click",
+    "coredis",
+    "cryptography",
     "httpx2",
     "hypercorn",
+    "jsonschema",
+    "mcp",
     "openai",
     "opentelemetry",
     "pydantic",
     "rich",
+    "ruamel",
     "sqlite_utils",
     "starlette",
+    "structlog",
     "typer",
+    "zstandard",
 )
-EXTRAS = ("anthropic", "hypercorn", "openai", "opentelemetry", "rich", "starlette", "typer")
+EXTRAS = (
+    "anthropic",
+    "coredis",
+    "cryptography",
+    "hypercorn",
+    "jsonschema",
+    "mcp",
+    "openai",
+    "opentelemetry",
+    "rich",
+    "ruamel",
+    "starlette",
+    "typer",
+    "zstandard",
+)
 
 
 def run(source: str) -> str:
