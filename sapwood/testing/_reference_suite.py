@@ -2,62 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from hashlib import sha256, shake_128
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from hashlib import sha256
+from typing import Any, Final
 
 import trio
 
-from sapwood.actors import Environment, RealEnvironment
+from sapwood.actors import Environment
 from sapwood.errors import InvalidOption, ReferenceInUse, ReferenceNotFound, ReferenceUnavailable
 from sapwood.references import Reference, ReferenceStore, ReferenceType
-
-E = TypeVar("E", bound=Exception)
+from sapwood.testing._suite_kit import SteppedEnvironment, chunks_of, noise, refusal
 
 PIECE: Final = 1024 * 1024
 ABSENT: Final = "0" * 64
 NO_REFERENCES: Final[tuple[Any, ...]] = ("", "x", ABSENT[:-1], ABSENT + "0", "A" * 64, None, 17, b"0" * 64)
-
-
-@contextmanager
-def refusal(error: type[E]) -> Generator[list[E]]:
-    """Fail unless the block raises this error, which is put into the list."""
-    seen: list[E] = []
-    try:
-        yield seen
-    except error as raised:
-        seen.append(raised)
-    else:
-        raise AssertionError(f"expected {error.__name__}; nothing was raised")
-
-
-class SteppedEnvironment(RealEnvironment):
-    """The real world, with a wall clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 1_700_000_000.0
-
-    def wall(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        """Move the wall clock."""
-        self.now += seconds
-
-
-async def chunks_of(data: bytes, size: int) -> AsyncIterator[bytes]:
-    """Yield data in chunks, and an empty chunk at the end."""
-    for start in range(0, len(data), size):
-        await trio.lowlevel.checkpoint()
-        yield data[start : start + size]
-    yield b""
-
-
-def noise(size: int, seed: int = 0) -> bytes:
-    """Return bytes that do not compress and are the same each time."""
-    return shake_128(str(seed).encode()).digest(size)
 
 
 class ReferenceStoreSuite:

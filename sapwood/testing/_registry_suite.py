@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import trio
@@ -22,8 +22,7 @@ from sapwood.errors import (
 )
 from sapwood.registry import Key, NotRunning, Registry, RegistryBackend, Running, Unavailable
 from sapwood.supervision import DynamicSupervisor, Supervisor, child, count_children, start_child, supervision_tree
-
-E = TypeVar("E", bound=Exception)
+from sapwood.testing._suite_kit import refusal
 
 NO_KEYS: Final[tuple[Any, ...]] = (
     "agent",
@@ -36,18 +35,6 @@ NO_KEYS: Final[tuple[Any, ...]] = (
     ("agent", ("nested", 2.0)),
     ("agent", ["list"]),
 )
-
-
-@contextmanager
-def refusal(error: type[E]) -> Generator[list[E]]:
-    """Fail unless the block raises this error, which is put into the list."""
-    seen: list[E] = []
-    try:
-        yield seen
-    except error as raised:
-        seen.append(raised)
-    else:
-        raise AssertionError(f"expected {error.__name__}; nothing was raised")
 
 
 class Holder(Actor):

@@ -36,7 +36,7 @@ from sapwood.references import (
     pack,
     unpack,
 )
-from sapwood.testing._reference_suite import SteppedEnvironment
+from sapwood.testing._suite_kit import SteppedEnvironment
 
 KB10 = 10 * 1024
 

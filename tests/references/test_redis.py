@@ -20,7 +20,7 @@ from sapwood.references import (
     open_redis_store,
     open_reference_store,
 )
-from sapwood.testing._reference_suite import SteppedEnvironment, noise
+from sapwood.testing._suite_kit import SteppedEnvironment, noise
 
 pytestmark = [
     pytest.mark.usefixtures("forgotten_buffers"),

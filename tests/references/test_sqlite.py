@@ -26,7 +26,7 @@ from sapwood.references import (
     SQLiteReferenceStore,
     open_reference_store,
 )
-from sapwood.testing._reference_suite import SteppedEnvironment, noise
+from sapwood.testing._suite_kit import SteppedEnvironment, noise
 
 PROGRAMS = Path(__file__).parent / "programs"
 ENVIRONMENT = RealEnvironment()

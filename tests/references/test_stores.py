@@ -13,7 +13,7 @@ import trio
 from sapwood.actors import Environment
 from sapwood.persistence import open_store
 from sapwood.references import MemoryReferenceStore, ReferenceStore, SQLiteReferenceStore, open_redis_store
-from sapwood.testing._reference_suite import ReferenceStoreSuite
+from sapwood.testing import ReferenceStoreSuite
 
 ROWS = (
     *("S0-005", "S0-006", "S0-007", "S0-013", "S0-014", "S0-015", "S0-016", "S0-017", "S0-018", "S0-019", "S0-020"),
