@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, cast
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
@@ -37,16 +38,23 @@ class Tree:
         make: Makes the runtime, once the actor system is there.
         budget: Seconds for the whole orderly stop.
         block: Scope of the block; cancelled at the first signal, and when the root supervisor gives up.
+        propagate: Context variables whose values travel with messages.
 
     Attributes:
         signals: The signals that may end the block and the tree.
     """
 
     def __init__(
-        self, environment: Environment, make: Callable[[ActorSystem], Runtime], budget: float, block: trio.CancelScope
+        self,
+        environment: Environment,
+        make: Callable[[ActorSystem], Runtime],
+        budget: float,
+        block: trio.CancelScope,
+        propagate: Sequence[ContextVar[Any]] = (),
     ) -> None:
         self.signals = SignalWatch(environment, on_first=block.cancel, on_second=self.cancel)
         self._environment = environment
+        self._propagate = propagate
         self._make = make
         self._budget = budget
         self._block = block
@@ -99,7 +107,7 @@ class Tree:
     async def _run(self) -> None:
         try:
             with self._shield:
-                async with open_system(self._environment) as system:
+                async with open_system(self._environment, propagate=self._propagate) as system:
                     await self._live(system)
         finally:
             if self._runtime is not None:

@@ -11,6 +11,7 @@ from sapwood.actors._birth import Refuse as Refuse
 from sapwood.actors._birth import Started as Started
 from sapwood.actors._birth import StartResult as StartResult
 from sapwood.actors._cell import Cell as Cell
+from sapwood.actors._contexts import check_variables as check_variables
 from sapwood.actors._cycles import blocked_actor as blocked_actor
 from sapwood.actors._cycles import check_branch as check_branch
 from sapwood.actors._cycles import current_actor as current_actor

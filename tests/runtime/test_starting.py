@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sapwood.actors import (
     Crashed,
     Exited,
     Ignore,
+    Request,
     SimulatedEnvironment,
     TelemetryEvent,
     handle,
@@ -431,3 +433,33 @@ async def test_signals_are_not_offered_where_python_cannot_handle_them() -> None
             trio.run(open_it)
 
     await trio.to_thread.run_sync(elsewhere)
+
+
+trace: ContextVar[str] = ContextVar("trace", default="none")
+
+
+@message("test.starting.trace")
+class Trace(Request[str]):
+    pass
+
+
+class Tracer(Actor):
+    @handle
+    def get(self, message: Trace) -> str:
+        return trace.get()
+
+
+@pytest.mark.row("BR-70")
+async def test_context_variables_of_the_hosts_choice_travel_with_messages() -> None:
+    for variables, seen in (([trace], "t-1"), ([], "none")):
+        async with open_runtime(propagate=variables) as runtime:
+            ref = await runtime.spawn(Tracer)
+            token = trace.set("t-1")
+            assert await ref.ask(Trace()) == seen
+            trace.reset(token)
+
+
+async def test_what_is_no_context_variable_is_refused_before_anything_starts() -> None:
+    with pytest.raises(InvalidOption, match="propagate: expected ContextVar objects"):
+        async with open_runtime(propagate=["trace"]):  # type: ignore[list-item]  # what is refused
+            raise AssertionError("it must not open")
