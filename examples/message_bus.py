@@ -11,7 +11,7 @@ import trio
 
 from sapwood import open_runtime
 from sapwood.actors import record
-from sapwood.messaging import Bus, Envelope, bus_child
+from sapwood.messaging import Bus, Envelope
 
 
 @record("examples.text")
@@ -135,8 +135,8 @@ async def threaded_answer(bus: Bus) -> None:
 
 
 async def main() -> None:
-    bus = Bus()
-    async with open_runtime(children=[bus_child(bus)]):
+    async with open_runtime() as runtime:
+        bus = runtime.bus
         await point_to_point(bus)
         await requests_to_workers(bus)
         await topics(bus)

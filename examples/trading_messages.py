@@ -10,7 +10,7 @@ import trio
 from sapwood import open_runtime
 from sapwood.actors import RealEnvironment, record
 from sapwood.errors import ContentRefused, InvalidEnvelope
-from sapwood.messaging import Bus, BusOptions, Envelope, bus_child
+from sapwood.messaging import BusOptions, Envelope
 from sapwood.messaging.envelope import Schemas, checksum, from_json, to_json
 
 
@@ -45,8 +45,8 @@ async def main() -> None:
     def watch_risk(envelope: Envelope[Signal | Heartbeat]) -> None:
         seen.append(("risk", envelope.kind))
 
-    bus = Bus(BusOptions(schemas=Schemas(Signal, Heartbeat)))
-    async with open_runtime(children=[bus_child(bus)]):
+    async with open_runtime(bus=BusOptions(schemas=Schemas(Signal, Heartbeat))) as runtime:
+        bus = runtime.bus
         await bus.register("execution", execute)
         await bus.register("risk", watch_risk)
         strategy, monitor = bus.client("strategy"), bus.client("monitor")

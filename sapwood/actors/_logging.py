@@ -112,6 +112,8 @@ def log_events(telemetry: Telemetry, logger: Any = None) -> Callable[[], None]:
 
     def write(event: TelemetryEvent) -> None:
         nonlocal log
+        if isinstance(event, ChildStuck) and event.supervisor == "runtime":
+            return  # of what even the end of the runtime cannot end; that is logged also where nothing else is
         level = CONTEXTS[event.context] if isinstance(event, SupervisorReport) else LEVELS[type(event)]
         if quick.isEnabledFor(level):
             if log is None:

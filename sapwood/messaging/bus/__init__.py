@@ -6,7 +6,7 @@ from sapwood.messaging.bus._bus import bus_child as bus_child
 from sapwood.messaging.bus._by_kind import ByKind as ByKind
 from sapwood.messaging.bus._clerk import DeadLetterAlert as DeadLetterAlert
 from sapwood.messaging.bus._dead_letter_store import DEAD_LETTERS_SCHEMA as DEAD_LETTERS_SCHEMA
-from sapwood.messaging.bus._dead_letter_store import SQLiteDeadLetters as SQLiteDeadLetters
+from sapwood.messaging.bus._dead_letter_store import StoredDeadLetters as StoredDeadLetters
 from sapwood.messaging.bus._dead_letters import NOTICE as NOTICE
 from sapwood.messaging.bus._dead_letters import TRANSIENT as TRANSIENT
 from sapwood.messaging.bus._dead_letters import DeadLetter as DeadLetter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sapwood.errors import CodecError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from sapwood.persistence import StoreEngine
 
 DEAD_LETTERS_SCHEMA = MigrationSet("bus_dead_letters")
-"""Table of `SQLiteDeadLetters`; its `open` applies it."""
+"""Table of `StoredDeadLetters`; its `open` applies it."""
 
 
 @DEAD_LETTERS_SCHEMA.step
@@ -28,17 +29,21 @@ def create_dead_letters(db: Database) -> None:
     )
 
 
-class SQLiteDeadLetters:
-    """Keeps the dead letters of one bus in a store.
+class StoredDeadLetters:
+    """Keeps the dead letters of one bus in a store that may be closed and opened again, as that of a runtime is.
 
     Args:
-        store: An open store.
+        store: Returns the open store, or raises `StoreUnavailable`.
         bus: Name of the bus.
     """
 
-    def __init__(self, store: StoreEngine, bus: str) -> None:
-        self._store = store
+    def __init__(self, store: Callable[[], StoreEngine], bus: str) -> None:
+        self._open_store = store
         self._bus = bus
+
+    @property
+    def _store(self) -> StoreEngine:
+        return self._open_store()
 
     async def open(self) -> None:
         """Create or upgrade the table.

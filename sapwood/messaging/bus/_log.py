@@ -1,25 +1,19 @@
 """The log of messages: one structured record for each that is sent, and each that is received (S1-057).
 
-Records go to the logger `sapwood.messaging`, with their fields as attributes: success at INFO, failure at WARNING.
+Records go to the logger `sapwood.messaging`, success at INFO, failure at WARNING; see `sapwood.actors.get_logger`.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, Final, Literal, cast
 
-import structlog
-
+from sapwood.actors import get_logger
 from sapwood.messaging.envelope import Envelope
 
 LOGGER: Final = logging.getLogger("sapwood.messaging")
-
-_log: Any = structlog.wrap_logger(
-    LOGGER,
-    processors=[structlog.contextvars.merge_contextvars, structlog.stdlib.render_to_log_kwargs],
-    wrapper_class=structlog.stdlib.BoundLogger,
-)
 
 
 def log_message(
@@ -45,18 +39,28 @@ def log_message(
         "status": "error" if error else "success",
     }
     if error:
-        _log.warning(f"{target!r} did not handle a message from {envelope.sender!r}: {error}", error=error, **fields)
+        _logger().warning(
+            f"{target!r} did not handle a message from {envelope.sender!r}: {error}", error=error, **fields
+        )
     else:
-        _log.info(f"message {direction}", **fields)
+        _logger().info(f"message {direction}", **fields)
+
+
+@cache
+def _logger() -> Any:
+    # The library behind it is loaded with the first line.
+    return get_logger(LOGGER.name)
 
 
 def log_warning(text: str, **fields: Any) -> None:
     """Write a record about the bus itself."""
-    _log.warning(text, **fields)
+    _logger().warning(text, **fields)
 
 
 def bound_to(envelope: Envelope[Any]) -> AbstractContextManager[None]:
     """Have everything that is logged through structlog inside the block carry the chain of a message (S1-059)."""
+    import structlog
+
     bound = structlog.contextvars.bound_contextvars(
         correlation_id=envelope.correlation_id, message_id=envelope.message_id
     )

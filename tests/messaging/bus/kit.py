@@ -8,7 +8,7 @@ from typing import Any
 
 from sapwood import Actor, Request, Runtime, handle, open_runtime
 from sapwood.actors import SimulatedEnvironment, record
-from sapwood.messaging import Bus, BusOptions, Envelope, bus_child
+from sapwood.messaging import Bus, BusOptions, Envelope
 
 
 @record("test.bus.note")
@@ -55,7 +55,7 @@ class Member(Actor):
 
 @asynccontextmanager
 async def open_bus(seed: int = 0, **options: Any) -> AsyncGenerator[tuple[Bus, Runtime]]:
-    bus = Bus(BusOptions(**options))
     environment = SimulatedEnvironment(seed)
-    async with open_runtime(children=[bus_child(bus)], environment=environment, signals=False) as runtime:
+    async with open_runtime(bus=BusOptions(**options), environment=environment, signals=False) as runtime:
+        bus = runtime.bus
         yield bus, runtime

@@ -17,8 +17,8 @@ from trio.testing import MockClock
 from sapwood import Actor, Runtime, handle, open_runtime
 from sapwood.actors import MailboxOptions, RealEnvironment, SimulatedEnvironment
 from sapwood.errors import InvalidOption, StoreUnavailable
-from sapwood.messaging import Bus, BusOptions, DeadLetter, DeliveryReport, Envelope, HandlerOptions, bus_child
-from sapwood.messaging.bus import NOTICE, TRANSIENT, DeadLetterAlert, DeadLetterOffice, SQLiteDeadLetters
+from sapwood.messaging import Bus, BusOptions, DeadLetter, DeliveryReport, Envelope, HandlerOptions
+from sapwood.messaging.bus import NOTICE, TRANSIENT, DeadLetterAlert, DeadLetterOffice, StoredDeadLetters
 from sapwood.messaging.envelope import make_envelope
 from sapwood.persistence import open_store
 from tests.messaging.bus.kit import Member, Note, Number, Recorder, open_bus
@@ -370,15 +370,21 @@ async def test_dead_letters_in_a_store_are_there_after_a_restart_and_gone_when_l
     environment = SimulatedEnvironment()
 
     async def run(number: int) -> list[DeadLetter]:
-        async with open_store(tmp_path / "letters.db", environment) as store:
-            bus = Bus(BusOptions(store=SQLiteDeadLetters(store, "bus"), dead_letters=2))
-            async with open_runtime(children=[bus_child(bus)], environment=environment, signals=False):
-                for index in range(number):
-                    await bus.client("alice").send("nobody", Number(index))
-                if not number:
-                    bus.dead_letters.discard(bus.dead_letters.inspect()[-1].id)
-                await trio.sleep(1)
-                return bus.dead_letters.inspect()
+        async with (
+            open_store(tmp_path / "letters.db", environment) as store,
+            open_runtime(
+                bus=BusOptions(store=StoredDeadLetters(lambda: store, "bus"), dead_letters=2),
+                environment=environment,
+                signals=False,
+            ) as runtime,
+        ):
+            bus = runtime.bus
+            for index in range(number):
+                await bus.client("alice").send("nobody", Number(index))
+            if not number:
+                bus.dead_letters.discard(bus.dead_letters.inspect()[-1].id)
+            await trio.sleep(1)
+            return bus.dead_letters.inspect()
 
     first = await run(2)
     assert len(first) == 2
