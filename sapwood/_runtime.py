@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, Unpack
@@ -11,6 +12,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 import attrs
 import trio
 
+from sapwood._collector import Collecting, CollectorPolicy, check_policy
 from sapwood._lifecycle import Tree, bare, includes_cancelled, only_cancelled, only_member
 from sapwood._signals import handles_signals
 from sapwood.actors import (
@@ -25,10 +27,12 @@ from sapwood.actors import (
     RealEnvironment,
     Ref,
     Telemetry,
+    check_variables,
+    log_events,
     start,
 )
 from sapwood.actors import start_in_thread as start_loop_in_thread
-from sapwood.agents import Services, Sessions
+from sapwood.agents import Services, Sessions, StoredResults
 from sapwood.errors import (
     ActorDown,
     ChildFailed,
@@ -41,6 +45,8 @@ from sapwood.errors import (
     StoreUnavailable,
 )
 from sapwood.files import FileBackend, FileService, Scope, SQLiteBackend
+from sapwood.messaging import Bus, BusOptions, bus_child
+from sapwood.messaging.bus import StoredDeadLetters
 from sapwood.persistence import Journal, SnapshotPolicy, Store, open_store
 from sapwood.registry import Key, LocalBackend, Registry, Running, Unavailable, check_key
 from sapwood.supervision import (
@@ -56,7 +62,8 @@ from sapwood.supervision import (
 )
 
 STORE: Final = "store"
-RESERVED: Final = (STORE, "core")
+BUS: Final = "bus"
+RESERVED: Final = (STORE, BUS, "core")
 """Ids of the runtime's own children."""
 
 
@@ -75,6 +82,10 @@ class RuntimeOptions:
     restarts: int = 10
     period: float = 5.0
     shutdown_timeout: float = 30.0
+    log: bool = True
+    gc_policy: CollectorPolicy = "python"
+    propagate: tuple[ContextVar[Any], ...] = ()
+    bus: BusOptions = attrs.field(factory=BusOptions)
 
     def __attrs_post_init__(self) -> None:
         timeout = self.shutdown_timeout
@@ -82,11 +93,13 @@ class RuntimeOptions:
             raise InvalidOption(f"shutdown_timeout: expected seconds > 0; got {timeout!r}")
         if not isinstance(self.store, str | Path):
             raise InvalidOption(f'store: expected a path or ":memory:"; got {self.store!r}')
+        check_policy(self.gc_policy)
+        check_variables(self.propagate)
         LocalBackend(self.partitions)
         self.supervise(self.children)
         for spec in self.children:
             if spec.id in RESERVED:
-                raise InvalidChildSpec("id", f"an id other than {' and '.join(RESERVED)}", spec.id)
+                raise InvalidChildSpec("id", "an id other than store, bus and core", spec.id)
 
     def supervise(self, children: Sequence[ChildSpec]) -> Supervisor:
         """Make the root supervisor."""
@@ -99,14 +112,20 @@ class Runtime:
     def __init__(self, system: ActorSystem, options: RuntimeOptions) -> None:
         self._system = system
         self._options = options
+        if options.log:
+            log_events(system.telemetry)
         self._homes: dict[str, Ref] = {}
         self._store: Store | None = None
         self._root: Ref | None = None
         self._state: Literal["starting", "open", "stopping", "stopped"] = "starting"
         self._backend = LocalBackend(options.partitions)
+        self.bus = Bus(options.bus if options.bus.store is not None else self._with_store(options.bus))
+        """Carries envelopes between named participants."""
         self.registry = Registry(system, self._backend, home=partial(self._home, "agents"))
         self.files = FileService(self.registry, partial(self._home, "filesystems"), self._default_backend)
-        services = Services(lambda: self.journal, self.files, system.environment.new_id("owner_"), SnapshotPolicy())
+        owner = system.environment.new_id("owner_")
+        results = StoredResults(lambda: self.store)
+        services = Services(lambda: self.journal, self.files, owner, SnapshotPolicy(), results)
         self.sessions = Sessions(
             self.registry, partial(self._home, "agents"), services, system.environment, system.telemetry
         )
@@ -225,6 +244,12 @@ class Runtime:
         """Return the actor that holds a key, or start it next to the agents; see `Registry.get_or_start`."""
         return await self.registry.get_or_start(key, spec)
 
+    def _with_store(self, options: BusOptions) -> BusOptions:
+        """Have the bus keep its dead letters in the runtime's store, where that outlives the process."""
+        if str(self._options.store) == ":memory:":
+            return options
+        return attrs.evolve(options, store=StoredDeadLetters(lambda: self.store, options.name))
+
     def _default_backend(self, scope: Scope) -> FileBackend:
         return SQLiteBackend(self.store, scope, self.environment)
 
@@ -303,6 +328,7 @@ class Runtime:
         ]
         return [
             child(self.serve_store, id=STORE, shutdown=10.0),
+            attrs.evolve(bus_child(self.bus, restarts=restarts, period=period), id=BUS),
             supervisor(core, strategy="rest_for_one", id="core", restarts=restarts, period=period),
             *options.children,
         ]
@@ -332,6 +358,10 @@ async def open_runtime(
     restarts: int = 10,
     period: float = 5.0,
     shutdown_timeout: float = 30.0,
+    log: bool = True,
+    gc_policy: CollectorPolicy = "python",
+    propagate: Sequence[ContextVar[Any]] = (),
+    bus: BusOptions | None = None,
     signals: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Start a runtime in the present trio run, and stop it in order when the block is left, however that happens.
@@ -354,6 +384,16 @@ async def open_runtime(
         restarts: Most restarts within `period` that each supervisor of the runtime allows.
         period: Length of that window, in seconds.
         shutdown_timeout: Seconds for the whole orderly stop.
+        log: Whether crashes and what supervisors report are logged under `sapwood`, see `log_events`.
+        gc_policy: `python`, the default, leaves Python's garbage collector as it is. `freeze` keeps it from holding up
+            the loop where many actors live: what survives a full collection is frozen (`gc.freeze`), so that the
+            next one looks only at what has come since. That holds for the whole process, until the last such
+            runtime closes. What is frozen and becomes garbage later is freed at once as ever, unless it refers to
+            itself; then it is freed when more frozen actors have ended than live (and at least 10,000), by one
+            collection as long as Python's own; or after `gc.unfreeze(); gc.collect()`; or when the runtime closes.
+        propagate: Context variables whose values travel with every message to the handlers that it causes, such as a
+            trace context or the deadline of a call (BR-70); see `open_system`.
+        bus: How `runtime.bus` behaves; None for the defaults. It keeps its dead letters in a store that is a file.
         signals: Whether to handle SIGINT and SIGTERM; None for yes in the main thread.
 
     Raises:
@@ -363,14 +403,32 @@ async def open_runtime(
         SystemExit: after a signal.
         InvalidOption, InvalidChildSpec: if an option cannot work.
     """
-    options = RuntimeOptions(store, tuple(children), synchronous, partitions, restarts, period, shutdown_timeout)
+    options = RuntimeOptions(
+        store,
+        tuple(children),
+        synchronous,
+        partitions,
+        restarts,
+        period,
+        shutdown_timeout,
+        log,
+        gc_policy,
+        tuple(propagate),
+        BusOptions() if bus is None else bus,
+    )
     take_signals = handles_signals(wanted=signals)
     block = trio.CancelScope()
-    tree = Tree(environment or RealEnvironment(), lambda system: Runtime(system, options), shutdown_timeout, block)
+    collecting = Collecting(gc_policy)
+
+    def make(system: ActorSystem) -> Runtime:
+        collecting.watch(system.telemetry)
+        return Runtime(system, options)
+
+    tree = Tree(environment or RealEnvironment(), make, shutdown_timeout, block, options.propagate)
     failure: BaseException | None = None
     unwrap = bare
     try:
-        with tree.signals.receiving() if take_signals else nullcontext():
+        with collecting, tree.signals.receiving() if take_signals else nullcontext():
             async with trio.open_nursery() as nursery:
                 for task in tree.tasks():
                     nursery.start_soon(task)
@@ -405,6 +463,10 @@ class OpenOptions(TypedDict, total=False):
     restarts: int
     period: float
     shutdown_timeout: float
+    log: bool
+    gc_policy: CollectorPolicy
+    propagate: Sequence[ContextVar[Any]]
+    bus: BusOptions | None
     signals: bool | None
 
 

@@ -4,39 +4,18 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Never, cast
 
 import attrs
 
+from sapwood.agents._limits import Limits
 from sapwood.errors import InvalidOption
 from sapwood.middleware import Middleware, Stack
 from sapwood.models import ChatModel, RetryPolicy
 from sapwood.tools import Tool, Toolbox
-
-
-@attrs.frozen
-class Limits:
-    """What one run may use.
-
-    Attributes:
-        model_calls: Most model calls; the answer to the last permitted one still counts.
-        parallel_tools: Most tool calls that run at once.
-        output_tokens: Limit for one answer of the model in tokens; None for the model's own default.
-    """
-
-    model_calls: int = 50
-    parallel_tools: int = 8
-    output_tokens: int | None = None
-
-    def __attrs_post_init__(self) -> None:
-        for name in ("model_calls", "parallel_tools"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise InvalidOption(f"limits.{name}: expected an int >= 1; got {value!r}")
-        if self.output_tokens is not None and self.output_tokens < 1:
-            raise InvalidOption(f"limits.output_tokens: expected None or an int >= 1; got {self.output_tokens!r}")
 
 
 @attrs.frozen(init=False, eq=False)
@@ -54,7 +33,10 @@ class Agent:
         middleware: The layers of the sandwich, outermost first.
         limits: What one run may use.
         retry: When model calls are repeated.
+        fallbacks: Models that are called in turn when the one before cannot answer (`ModelAttemptFailed` tells why).
         temperature: 0 to 1; None for the model's own default.
+        stop_after: Seconds without a message or a run after which a server stops (`inactivity`); its conversation goes
+            on with the next `ensure_running`. None for never. One that has something to wait for stays (AR-22.4).
         host: Values for tools and middleware, by name; never stored.
         **unknown: Options that do not exist are refused, with the nearest one that does.
 
@@ -71,7 +53,9 @@ class Agent:
     middleware: tuple[Middleware, ...]
     limits: Limits
     retry: RetryPolicy
+    fallbacks: tuple[ChatModel, ...]
     temperature: float | None
+    stop_after: float | None
     host: Mapping[str, Any] = attrs.field(repr=False)
     stack: Stack = attrs.field(repr=False)
 
@@ -85,7 +69,9 @@ class Agent:
         middleware: Sequence[Middleware] = (),
         limits: Limits | None = None,
         retry: RetryPolicy | None = None,
+        fallbacks: Sequence[ChatModel] = (),
         temperature: float | None = None,
+        stop_after: float | None = None,
         host: Mapping[str, Any] | None = None,
         **unknown: Never,
     ) -> None:
@@ -96,10 +82,13 @@ class Agent:
             raise InvalidOption(f"Agent has no option {option!r}; {meant}")
         if not name or not isinstance(cast("object", name), str):
             raise InvalidOption(f"Agent name: expected a text that is not empty; got {name!r}")
-        if not hasattr(model, "stream"):
-            raise InvalidOption(f"Agent {name!r}: expected a chat model, such as OfflineModel(); got {model!r}")
+        for each in (model, *fallbacks):
+            if not hasattr(each, "stream"):
+                raise InvalidOption(f"Agent {name!r}: expected a chat model, such as OfflineModel(); got {each!r}")
         if temperature is not None and not 0 <= temperature <= 1:
             raise InvalidOption(f"Agent {name!r}: expected a temperature from 0 to 1, or None; got {temperature!r}")
+        if stop_after is not None and not 0 < stop_after < math.inf:
+            raise InvalidOption(f"Agent {name!r}: expected stop_after in seconds above 0, or None; got {stop_after!r}")
         Toolbox(tools)
         self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # made by attrs
             name,
@@ -109,7 +98,9 @@ class Agent:
             tuple(middleware),
             limits or Limits(),
             retry or RetryPolicy(),
+            tuple(fallbacks),
             temperature,
+            stop_after,
             MappingProxyType(dict(host or {})),
             Stack(middleware),
         )

@@ -16,19 +16,25 @@ from sapwood.conversation import (
     InterruptRaised,
     MessageCompleted,
     MetadataChanged,
+    ModelAttemptFailed,
     Operation,
     PatchMetadata,
+    QueueChanged,
     RunFinished,
     State,
     StatusChanged,
     StatusName,
     TodosChanged,
+    ToolDeferred,
     ToolFinished,
     ToolResult,
     ToolStarted,
+    Usage,
     UsageCounted,
     journal,
 )
+
+NOTHING = Usage()
 
 
 @attrs.frozen
@@ -73,11 +79,13 @@ def announce(publisher: Publisher, steps: Sequence[Step]) -> None:
                     tell(publisher, _run_id(step), step.event, step)
         if step.after.todos is not step.before.todos and step.after.todos != step.before.todos:
             publisher.publish(TodosChanged, _run_id(step), todos=step.after.todos)
+        if step.after.queue is not step.before.queue and step.after.queue != step.before.queue:
+            publisher.publish(QueueChanged, _run_id(step), queue=step.after.queue)
     _status(publisher, told, steps[-1])
 
 
 def _takes_over(event: journal.JournalEvent) -> bool:
-    return isinstance(event, journal.RunStarted) and event.trigger == "queue"
+    return isinstance(event, journal.RunStarted) and event.trigger in ("queue", "self")
 
 
 def _run_id(step: Step) -> str:
@@ -93,7 +101,14 @@ def _status(publisher: Publisher, told: StatusName, step: Step) -> StatusName:
 
 
 def _end(publisher: Publisher, event: journal.RunFinished, before: State) -> None:
-    publisher.publish(RunFinished, event.run_id, outcome=event.outcome, text=final_text(before), reason=event.detail)
+    publisher.publish(
+        RunFinished,
+        event.run_id,
+        outcome=event.outcome,
+        text=final_text(before),
+        reason=event.detail,
+        cause=event.cause,
+    )
 
 
 def _message(publisher: Publisher, run_id: str, event: journal.MessageAdded, step: Step) -> None:
@@ -103,6 +118,26 @@ def _message(publisher: Publisher, run_id: str, event: journal.MessageAdded, ste
 def _answered(publisher: Publisher, run_id: str, event: journal.ModelAnswered, step: Step) -> None:
     publisher.publish(MessageCompleted, run_id, message=event.message)
     publisher.publish(UsageCounted, run_id, usage=event.message.usage, total=step.after.usage)
+
+
+def _attempt_failed(publisher: Publisher, run_id: str, event: journal.ModelAttemptFailed, step: Step) -> None:
+    publisher.discard(run_id, event.problem)
+    if event.following != "stop":
+        publisher.publish(
+            ModelAttemptFailed,
+            run_id,
+            model=event.model,
+            problem=event.problem,
+            following=event.following,
+            next_model=event.next_model,
+            wait=event.wait,
+        )
+    if event.usage != NOTHING:
+        publisher.publish(UsageCounted, run_id, usage=event.usage, total=step.after.usage)
+
+
+def _deferred(publisher: Publisher, run_id: str, event: journal.ToolDeferred, step: Step) -> None:
+    publisher.publish(ToolDeferred, run_id, call_id=event.call_id, deferral=event.deferral)
 
 
 def _started(publisher: Publisher, run_id: str, event: journal.ToolStarted, step: Step) -> None:
@@ -171,6 +206,8 @@ _ANNOUNCEMENTS: Mapping[type, Announcement] = {
     journal.MessagesReplaced: _replaced,
     journal.ModelAnswered: _answered,
     journal.ToolStarted: _started,
+    journal.ModelAttemptFailed: _attempt_failed,
+    journal.ToolDeferred: _deferred,
     journal.ToolFinished: _finished,
     journal.OperationsApplied: _applied,
     journal.InterruptRaised: _raised,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sapwood.conversation import (
     AddMessage,
     Message,
     Operation,
     PatchMetadata,
+    QueueMessage,
     SetTodos,
     State,
     evolve,
@@ -16,6 +18,8 @@ from sapwood.conversation import (
 )
 from sapwood.errors import InvalidOption
 from sapwood.middleware import Change, ReplaceMessages
+
+M = TypeVar("M", bound=Message)
 
 
 def change_events(source: str, changes: Sequence[Change], new_id: Callable[[str], str]) -> list[journal.JournalEvent]:
@@ -35,12 +39,12 @@ def change_events(source: str, changes: Sequence[Change], new_id: Callable[[str]
             case ReplaceMessages(removed, inserted, before):
                 named = tuple(named_message(each, new_id) for each in inserted)
                 events.append(journal.MessagesReplaced(removed, named, before, source))
-            case AddMessage() | SetTodos() | PatchMetadata():
+            case AddMessage() | QueueMessage() | SetTodos() | PatchMetadata():
                 events.append(journal.OperationsApplied(named_operations((change,), new_id), source))
             case _:
                 raise InvalidOption(
-                    f"middleware {source}: expected AddMessage, SetTodos, PatchMetadata or ReplaceMessages; "
-                    f"got {change!r}"
+                    f"middleware {source}: expected AddMessage, QueueMessage, SetTodos, PatchMetadata or "
+                    f"ReplaceMessages; got {change!r}"
                 )
     return events
 
@@ -48,11 +52,14 @@ def change_events(source: str, changes: Sequence[Change], new_id: Callable[[str]
 def named_operations(operations: Sequence[Operation], new_id: Callable[[str], str]) -> tuple[Operation, ...]:
     """Return operations in which every message has an id."""
     return tuple(
-        AddMessage(named_message(each.message, new_id)) if isinstance(each, AddMessage) else each for each in operations
+        evolve(each, message=named_message(each.message, new_id))
+        if isinstance(each, AddMessage | QueueMessage)
+        else each
+        for each in operations
     )
 
 
-def named_message(message: Message, new_id: Callable[[str], str]) -> Message:
+def named_message(message: M, new_id: Callable[[str], str]) -> M:
     """Return the message with an id: its own, or a new one."""
     return message if message.id else evolve(message, id=new_id("msg_"))
 

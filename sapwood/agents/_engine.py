@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-import attrs
 import trio
 
 from sapwood.agents._agent import Agent
-from sapwood.agents._changes import Draft, change_events
+from sapwood.agents._decisions import Decisions
+from sapwood.agents._finishing import Finishing
+from sapwood.agents._hooks import Hooks
 from sapwood.agents._log import Log
+from sapwood.agents._model_calls import ModelCalls
+from sapwood.agents._outcome import Outcome, result_wanted, used_up
+from sapwood.agents._polls import Polls
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._tool_phase import ToolPhase
-from sapwood.agents._turn import final_answer, last_answer, untouched_calls
-from sapwood.conversation import (
-    AssistantMessage,
-    Interrupt,
-    State,
-    TextDiscarded,
-    TextStreamed,
-    ToolCall,
-    ToolCallSeen,
-    distinct_calls,
-    evolve,
-    journal,
-)
-from sapwood.errors import InvalidOption, ModelError, ModelProtocolError
-from sapwood.middleware import MiddlewareContext, Suspend
-from sapwood.models import ModelAnswer, ModelRequest, StreamRestarted, TextDelta, ToolCallStarted, retrying
-from sapwood.tools import Toolbox
-
-
-@attrs.frozen
-class Outcome:
-    """How the engine left a run.
-
-    Attributes:
-        outcome: `completed`, `failed` or `interrupted`; `cancelled` if somebody else ended it.
-        detail: Why, if it did not complete as it should.
-        events: Last changes, to be journaled together with the end of the run.
-    """
-
-    outcome: journal.RunOutcome
-    detail: str = ""
-    events: tuple[journal.JournalEvent, ...] = ()
+from sapwood.agents._turn import final_answer, untouched_calls
+from sapwood.conversation import State, distinct_calls, evolve, journal
+from sapwood.errors import InvalidOption, LimitReached, ModelError
+from sapwood.middleware import MiddlewareContext
+from sapwood.models import ModelRequest
+from sapwood.tools import ResultStore, StopSignal, Toolbox
 
 
 class RunEngine:
@@ -57,6 +36,10 @@ class RunEngine:
     crash either nothing of it has happened or all of it.
 
     Runs in a task of the agent's server, which stays answerable meanwhile.
+
+    Attributes:
+        decisions: Acts on what people have decided, or have not in time.
+        polls: Asks about calls that go on elsewhere.
     """
 
     def __init__(
@@ -66,24 +49,36 @@ class RunEngine:
         log: Log,
         publisher: Publisher,
         context: Callable[[], MiddlewareContext],
+        *,
+        results: ResultStore | None,
     ) -> None:
         self._agent = agent
         self._toolbox = toolbox
         self._log = log
-        self._publisher = publisher
         self._context = context
-        self._tools = ToolPhase(agent, toolbox, log, context)
+        self._stop = StopSignal()
+        self._speaking = trio.CancelScope()
+        self._hooks = Hooks(agent, log, context)
+        self._models = ModelCalls(agent, log, publisher, context)
+        self.decisions = Decisions(log, context)
+        self._tools = ToolPhase(agent, toolbox, log, context, results=results, stop=self._stop)
+        self.polls = Polls(toolbox, log, context, Finishing(log, context, results), self._tools.context_of)
 
     @property
     def _state(self) -> State:
         return self._log.state
 
-    @property
-    def _run_id(self) -> str:
-        return self._state.run.id if self._state.run is not None else ""
+    def prepare(self) -> None:
+        """Get ready for a run that is about to begin; a cancel may come before its task does."""
+        self._stop.clear()
+
+    def stop_softly(self, reason: str) -> None:
+        """End the run at the next boundary: the model is cut off, no further tool starts, those that run are told."""
+        self._stop.ask(reason)
+        self._speaking.cancel()
 
     async def run(self) -> Outcome:
-        """Go on until the run is done, has failed, or waits for people; the caller journals how it ended.
+        """Go on until the run is done, has failed, or waits; the caller journals how it ended.
 
         Raises:
             StaleEpoch, StoreUnavailable: if the journal cannot be written; nothing unjournaled was done.
@@ -95,83 +90,54 @@ class RunEngine:
         async def inner() -> None:
             if result:
                 raise InvalidOption("around_run: expected call_next() to be awaited once; it was awaited again")
-            result.append(await self._until_done())
+            result.append(await self._within_time())
 
         await self._agent.stack.around_run(inner, self._context())()
         return result[0] if result else Outcome("completed", "a middleware ended the run")
+
+    async def _within_time(self) -> Outcome:
+        limit = self._agent.limits.seconds
+        run = self._state.run
+        left = math.inf if limit is None else max(0.0, limit - (run.seconds if run is not None else 0.0))
+        with trio.move_on_after(left):
+            return await self._until_done()
+        assert limit is not None
+        return used_up(LimitReached("seconds", limit, "seconds"))
 
     async def _until_done(self) -> Outcome:
         while True:
             try:
                 outcome = await self._step()
             except ModelError as error:
-                return Outcome("failed", str(error))
+                return Outcome("failed", str(error), cause="model")
+            except LimitReached as error:
+                return used_up(error)
             if outcome is not None:
                 return outcome
 
     async def _step(self) -> Outcome | None:
-        await self._tools.act_on_decisions()
+        await self.decisions.carry_out()
+        if self._stop.asked:
+            return Outcome("cancelled", self._stop.reason)
         state = self._state
+        if state.run is not None and state.run.pausing and final_answer(state) is None:
+            return Outcome("paused")
         waiting = {interrupt.id for interrupt in state.interrupts}
-        if any(each.call.id not in waiting for each in state.pending):
+        if any(each.call.id not in waiting and each.phase != "deferred" for each in state.pending):
             await self._tools.run()
             return None
         if waiting:
             return Outcome("interrupted")
+        if state.deferred:
+            return Outcome("waiting")
+        if result_wanted(state) is not None and not untouched_calls(state):
+            return Outcome("completed")
         if untouched_calls(state) or final_answer(state) is not None:
-            return await self._after_model()
-        outcome = await self._before_model()
+            return await self._hooks.after_model()
+        outcome = await self._hooks.before_model()
         if outcome is None:
             await self._call_model()
         return outcome
-
-    # --- the hooks around a model call --------------------------------------------------------------
-
-    async def _before_model(self) -> Outcome | None:
-        """Run the hooks and note that the model is called; the outcome, if it is not."""
-        run = self._state.run
-        limit = self._agent.limits.model_calls
-        if run is not None and run.model_calls >= limit:
-            return Outcome("failed", f"the run used up its limit of {limit} model calls")
-        draft = Draft(self._state)
-        for layer in self._agent.stack.before_model:
-            result = await layer.before_model(draft.state, self._seeing(draft))
-            if isinstance(result, Suspend):
-                await self._log.commit(*draft.events, *map(journal.InterruptRaised, result.interrupts))
-                return Outcome("interrupted")
-            draft.add(change_events(layer.name, result or (), self._context().environment.new_id))
-        await self._log.commit(*draft.events, journal.ModelCallStarted(self._run_id, self._agent.model.name))
-        return None
-
-    async def _after_model(self) -> Outcome | None:
-        """Run the hooks, then say what is to be done about the calls of the answer, or that the run is done."""
-        draft = Draft(self._state)
-        interrupts: list[Interrupt] = []
-        for layer in self._agent.stack.after_model:
-            result = await layer.after_model(draft.state, self._seeing(draft))
-            if isinstance(result, Suspend):
-                interrupts += self._still_needed(result)
-            else:
-                draft.add(change_events(layer.name, result or (), self._context().environment.new_id))
-        answer = final_answer(draft.state)
-        if answer is not None and not interrupts:
-            return _completed(answer, tuple(draft.events))
-        free = _free(untouched_calls(draft.state), interrupts)
-        raised = map(journal.InterruptRaised, interrupts)
-        await self._log.commit(*draft.events, *self._tools.intents(free), *raised)
-        return None
-
-    def _seeing(self, draft: Draft) -> MiddlewareContext:
-        return attrs.evolve(self._context(), read_state=lambda: draft.state)
-
-    def _still_needed(self, suspend: Suspend) -> list[Interrupt]:
-        """Return the interrupts of a layer without those about calls that something has been done about."""
-        answer = last_answer(self._state)
-        touched = {call.id for call in answer.tool_calls} if answer is not None else set[str]()
-        touched -= {call.id for call in untouched_calls(self._state)}
-        return [interrupt for interrupt in suspend.interrupts if interrupt.id not in touched]
-
-    # --- the model ----------------------------------------------------------------------------------
 
     async def _call_model(self) -> None:
         context = self._context()
@@ -182,44 +148,19 @@ class RunEngine:
             max_tokens=self._agent.limits.output_tokens,
             temperature=self._agent.temperature,
         )
-        call = self._agent.stack.around_model_call(self._stream, context)
-        answer = distinct_calls(evolve(await call(request), id=context.environment.new_id("msg_")))
-        await self._log.commit(journal.ModelAnswered(self._run_id, answer))
-
-    async def _stream(self, request: ModelRequest) -> AssistantMessage:
-        agent = self._agent
-        environment = self._context().environment
-        publish, run_id = self._publisher.publish, self._run_id
-        # A middleware may call again, and a former process may have died in the middle of a sentence.
-        self._publisher.discard(run_id, "the model is called again")
-        async with retrying(agent.model, request, environment=environment, policy=agent.retry) as events:
-            async for event in events:
-                match event:
-                    case TextDelta(text):
-                        publish(TextStreamed, run_id, text=text)
-                    case ToolCallStarted(call_id, name):
-                        publish(ToolCallSeen, run_id, call_id=call_id, name=name)
-                    case StreamRestarted(reason):
-                        publish(TextDiscarded, run_id, reason=reason)
-                    case ModelAnswer(message):
-                        return message
-                    case _:
-                        await trio.lowlevel.checkpoint_if_cancelled()
-        raise ModelProtocolError(agent.model.name, "the stream ended without an answer")
-
-
-def _free(calls: tuple[ToolCall, ...], interrupts: list[Interrupt]) -> tuple[ToolCall, ...]:
-    """Return the calls that may begin although people are asked about others (C23).
-
-    An interrupt that is about none of the calls holds back the run as a whole, so nothing begins.
-    """
-    gated = {interrupt.id for interrupt in interrupts}
-    if gated - {call.id for call in calls}:
-        return ()
-    return tuple(call for call in calls if call.id not in gated)
-
-
-def _completed(answer: AssistantMessage, events: tuple[journal.JournalEvent, ...]) -> Outcome:
-    if answer.stop_reason == "refused":
-        return Outcome("failed", "the model refused to answer", events)
-    return Outcome("completed", "" if answer.stop_reason == "end" else answer.stop_reason, events)
+        call = self._agent.stack.around_model_call(self._models.call, context)
+        run_id = self._state.run.id if self._state.run is not None else ""
+        answer = None
+        with trio.CancelScope() as self._speaking:
+            if self._stop.asked:
+                self._speaking.cancel()
+            answer = await call(request)
+        if answer is None:
+            return
+        if self._stop.asked:
+            # It was given in spite of the cancel; nobody hears it, but it is on the bill (BR-68).
+            late = journal.ModelAttemptFailed(run_id, self._agent.model.name, "cancelled", answer.usage, "stop")
+            await self._log.commit(late)
+            return
+        named = distinct_calls(evolve(answer, id=context.environment.new_id("msg_")))
+        await self._log.commit(journal.ModelAnswered(run_id, named))

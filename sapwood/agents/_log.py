@@ -6,11 +6,11 @@ from typing import Final
 
 import trio
 
-from sapwood.agents._announce import announce, steps_of
+from sapwood.agents._announce import Step, announce, steps_of
 from sapwood.agents._publisher import Publisher
-from sapwood.conversation import State, journal
+from sapwood.conversation import State, journal, transcript_of
 from sapwood.errors import CodecError, PersistenceError, StaleEpoch, StoreUnavailable
-from sapwood.persistence import Claim, JournalStore, SnapshotPolicy
+from sapwood.persistence import AgentPersistence, Claim, SnapshotPolicy
 
 COMMIT_WITHIN: Final = 30.0
 """Seconds that one commit may take before the store counts as gone; well below what askers wait for."""
@@ -34,7 +34,7 @@ class Log:
         snapshot_problem: Why the last snapshot could not be saved; empty if it could.
     """
 
-    def __init__(self, store: JournalStore, claim: Claim, publisher: Publisher, policy: SnapshotPolicy) -> None:
+    def __init__(self, store: AgentPersistence, claim: Claim, publisher: Publisher, policy: SnapshotPolicy) -> None:
         loaded = claim.snapshot if isinstance(claim.snapshot, State) else State()
         steps = steps_of(loaded, [entry.event for entry in claim.tail])
         self.state = steps[-1].after if steps else loaded
@@ -69,18 +69,20 @@ class Log:
             if self.broken is not None:
                 raise self.broken
             steps = steps_of(self.state, events)
-            await self._append(events)
+            await self._append(events, steps)
             self.state = self._publisher.state = steps[-1].after
             self._publisher.journal_seq = self.seq
             announce(self._publisher, steps)
             if self._wants_snapshot():
                 await self._snapshot()
 
-    async def _append(self, events: tuple[journal.JournalEvent, ...]) -> None:
+    async def _append(self, events: tuple[journal.JournalEvent, ...], steps: list[Step]) -> None:
+        at = self._publisher.wall()
+        lines = [line for step in steps for line in transcript_of(step.before, step.event, step.after, at)]
         with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_WITHIN):
             try:
                 self.seq = await self._store.append(
-                    self.agent_id, epoch=self.epoch, expected_seq=self.seq, events=events
+                    self.agent_id, epoch=self.epoch, expected_seq=self.seq, events=events, lines=lines
                 )
             except CodecError:
                 raise

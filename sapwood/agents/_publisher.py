@@ -77,6 +77,10 @@ class Publisher:
         """Number of subscriptions."""
         return len(self._readers)
 
+    def wall(self) -> float:
+        """Return wall-clock seconds since 1970 UTC."""
+        return self._environment.wall()
+
     # --- for the server ---------------------------------------------------------------------------
 
     def attach(self, state: State, epoch: int, journal_seq: int) -> int:

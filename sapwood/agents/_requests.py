@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from sapwood.actors import Priority, Request, message
 from sapwood.agents._log import Log
-from sapwood.conversation import AssistantMessage, Decision, DecisionOutcome, State, StatusName
+from sapwood.conversation import AssistantMessage, Decision, DecisionOutcome, Delivery, State, StatusName, Until
 from sapwood.conversation.journal import RunOutcome
 
 
@@ -46,7 +46,7 @@ def receipt_of(state: State, message_id: str) -> Receipt | None:
         if isinstance(each, AssistantMessage) and not each.tool_calls and each is not state.messages[-1]:
             return Receipt(message_id, "", queued=False, outcome="completed", text=each.text)
     if state.run is not None:
-        waits = state.run.phase if state.run.phase != "running" else None
+        waits = state.run.phase if state.run.phase in ("interrupted", "paused") else None
         return Receipt(message_id, state.run.id, queued=False, outcome=waits)
     last = state.messages[-1]
     if isinstance(last, AssistantMessage) and not last.tool_calls:
@@ -104,12 +104,54 @@ def status_of(log: Log, agent: str) -> SessionStatus:
     )
 
 
+GRACE = 2.0
+"""Seconds that tools have to end by themselves when their run is cancelled."""
+
+WhileRunning: TypeAlias = Literal["queue", "reject", "replace", "rollback"]
+"""What a message does that comes while a run is open (UP-46).
+
+`queue`: it waits. `reject`: it is refused with `RunInProgress`. `replace`: it ends the run and is answered instead.
+`rollback`: likewise, and what was said in that run is taken back; what its tools did is not.
+"""
+
+QueueAnswer: TypeAlias = Literal["done", "delivered", "unknown"]
+"""What became of a change to a message that waits: it was made, it came too late, or there is no such message."""
+
+
 @message("agent.send")
 class SendMessage(Request[Receipt]):
-    """Add a person's message and run; while a run is open the message waits for its end, durably (S4-020)."""
+    """Add a person's message and run; what happens while a run is open the sender says (S4-020, UP-46)."""
 
     text: str
     message_id: str = ""
+    delivery: Delivery = "next_run"
+    while_running: WhileRunning = "queue"
+    until: Until | None = None
+
+
+@message("agent.edit_queued", priority=Priority.HIGH)
+class EditQueued(Request[QueueAnswer]):
+    """Change the text of a message that still waits."""
+
+    message_id: str
+    text: str
+
+
+@message("agent.cancel_queued", priority=Priority.HIGH)
+class CancelQueued(Request[QueueAnswer]):
+    """Take back a message that still waits."""
+
+    message_id: str
+
+
+@message("agent.pause", priority=Priority.HIGH)
+class PauseRun(Request[bool]):
+    """Pause the open run at the next safe boundary; answers whether there was one."""
+
+
+@message("agent.resume", priority=Priority.HIGH)
+class ResumeRun(Request[bool]):
+    """Let a run go on that is paused, or is about to be; answers whether there was one."""
 
 
 @message("agent.cancel", priority=Priority.HIGH)
@@ -117,6 +159,28 @@ class CancelRun(Request[bool]):
     """Cancel the open run, keeping what was journaled; answers whether there was one."""
 
     reason: str = ""
+    grace: float = GRACE
+
+
+@message("agent.reset")
+class Reset(Request[bool]):
+    """Begin the conversation anew; true."""
+
+    keep_metadata: bool = False
+
+
+@message("agent.cut_off", priority=Priority.HIGH)
+class CutOff:
+    """The grace of a cancel is over."""
+
+    serial: int
+
+
+@message("agent.dismiss", priority=Priority.HIGH)
+class Dismiss(Request[bool]):
+    """Dismiss a halt; answers whether it was open."""
+
+    interrupt_id: str
 
 
 @message("agent.decide", priority=Priority.HIGH)

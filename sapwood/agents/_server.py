@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 
-import trio
-
-from sapwood.actors import Actor, Continue, Crashed, ExitReason, Failure, Killed, Shutdown, TaskDone, TaskRef, handle
+from sapwood.actors import Actor, Continue, Crashed, ExitReason, Failure, Shutdown, TaskDone, handle
 from sapwood.agents._agent import Agent
+from sapwood.agents._alarms import Alarm
 from sapwood.agents._changes import change_events
-from sapwood.agents._engine import Outcome, RunEngine
+from sapwood.agents._engine import RunEngine
+from sapwood.agents._inbox import Inbox
 from sapwood.agents._log import Log
+from sapwood.agents._outcome import Outcome
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._requests import (
+    CancelQueued,
     CancelRun,
+    CutOff,
     Decide,
+    Dismiss,
+    EditQueued,
     GetState,
     GetStatus,
     NotifyMiddleware,
+    PauseRun,
+    QueueAnswer,
     Receipt,
+    Reset,
+    ResumeRun,
     SendMessage,
     SessionStatus,
-    receipt_of,
     status_of,
 )
 from sapwood.agents._run_events import RunEvents
+from sapwood.agents._run_keeper import RunKeeper
 from sapwood.agents._services import Services
-from sapwood.conversation import (
-    Accepted,
-    Decision,
-    DecisionOutcome,
-    Invalid,
-    QueuedMessage,
-    State,
-    UserMessage,
-    edited_call,
-    journal,
-)
-from sapwood.errors import CodecError, InvalidOption, PersistenceError, StaleEpoch
+from sapwood.agents._watch import Watch
+from sapwood.conversation import Accepted, Decision, DecisionOutcome, Invalid, State, edited_call, journal
+from sapwood.errors import CodecError, InvalidOption, PersistenceError, RunInProgress, StaleEpoch
 from sapwood.middleware import MiddlewareContext, overrides
 from sapwood.tools import Toolbox
+
+T = TypeVar("T")
 
 
 class AgentServer(Actor):
     """Owns one conversation: loads it, runs it, writes every change before its effect can be seen (S4-001, S4-004).
 
-    Its states follow from the journal: `idle`, `running`, `interrupted`, `error`. The run is a task that the server
-    owns, so it answers at any time (cancel, status, queueing) while the model streams. Claiming the conversation at
-    the start raises its epoch; a server whose epoch is stale stops itself with `Shutdown("fenced")`.
+    Its states follow from the journal: `idle`, `running`, `interrupted`, `paused`, `waiting`, `error`. The run is a
+    task that the server owns, so it answers at any time (cancel, pause, status, queueing) while the model streams.
+    Claiming the conversation at the start raises its epoch; a server whose epoch is stale stops itself with
+    `Shutdown("fenced")`.
 
     After a crash it goes on where the journal ends (S4-027).
     """
@@ -61,15 +65,16 @@ class AgentServer(Actor):
         self._services = services
         self._local: dict[str, Any] = {}
         self._toolbox = Toolbox(agent.tools)
-        self._run_task: TaskRef | None = None
-        self._run_ended = trio.Event()
-        self._cancelled: str | None = None
         self._loaded: Log | None = None
         self._engine: RunEngine
+        self._runs: RunKeeper
+        self._inbox: Inbox
+        self._watch: Watch
         self._events: RunEvents
 
     def format_state(self) -> str:
-        return f"agent={self.agent.name!r}, conversation={self.agent_id!r}, running={self._run_task is not None}"
+        running = self._loaded is not None and hasattr(self, "_runs") and self._runs.task is not None
+        return f"agent={self.agent.name!r}, conversation={self.agent_id!r}, running={running}"
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -86,7 +91,9 @@ class AgentServer(Actor):
         """
         try:
             await self._load()
-            await self._take_up()
+            await self._runs.take_up()
+            self._watch.set()
+            self.set_idle_timeout(self.agent.stop_after)
         except StaleEpoch as error:
             self._publisher.failure = error
             self._lost(error)
@@ -99,107 +106,59 @@ class AgentServer(Actor):
     async def _load(self) -> None:
         store = self._services.journal()
         claim = await store.claim(self.agent_id, owner=self._services.owner)
-        self._loaded = Log(store, claim, self._publisher, self._services.snapshots)
+        self._loaded = log = Log(store, claim, self._publisher, self._services.snapshots)
+        opening = await self._services.opening(log.state)
         if claim.fresh:
             created = journal.ConversationCreated(self.agent.name, self.agent.definition, self.environment.wall())
-            await self._log.commit(created)
+            opening = [created, *opening]
+        await log.commit(*opening)
         self._toolbox = self._toolbox.with_tools(self.agent.stack.tools(self._context()))
-        self._engine = RunEngine(self.agent, self._toolbox, self._log, self._publisher, self._context)
+        results = self._services.results
+        self._engine = RunEngine(self.agent, self._toolbox, log, self._publisher, self._context, results=results)
+        self._runs = RunKeeper(self, self.agent, log, self._engine, self._publisher)
+        self._inbox = Inbox(self.environment, log, self._runs, self._toolbox)
+        self._watch = Watch(self, log, self._engine, self._runs)
         for layer in self.agent.stack.starting:
             changes = await layer.on_server_start(self._context())
-            await self._log.commit(*change_events(layer.name, changes or (), self.environment.new_id))
+            await log.commit(*change_events(layer.name, changes or (), self.environment.new_id))
         self._publisher.begin()
 
-    async def _take_up(self) -> None:
-        """Take up an open run, or deliver what was queued.
-
-        What a failed run left in the queue waits for the next message of a person (AR-24.5).
-        """
-        state = self._log.state
-        if state.run is not None:
-            ready = state.run.phase == "running" or (state.run.phase == "interrupted" and not state.undecided)
-            if ready:
-                await self._begin(self._events.go_on(state.run.id, "restart"))
-        elif state.queue and not state.error:
-            events = self._events
-            await self._begin(*events.supersede(state), events.start("queue"), *events.deliveries(state))
+    def on_idle(self) -> None:
+        """Stop, unless a run is at work or time will bring something."""
+        if self._runs.task is None and not self._watch.waiting:
+            self.stop(Shutdown("inactivity"))
 
     async def on_stop(self, reason: ExitReason) -> None:
         """Let the run end where it is; its journal says how to go on."""
-        if self._run_task is not None:
-            self._run_task.cancel()
-            await self._run_ended.wait()
-        if self._loaded is not None and reason != Shutdown("fenced") and not isinstance(reason, Crashed):
+        if self._loaded is None:
+            return
+        if hasattr(self, "_watch"):
+            self._watch.stop_polling()
+            await self._runs.stop()
+        if reason != Shutdown("fenced") and not isinstance(reason, Crashed):
             try:
                 await self._loaded.release()
             except PersistenceError:
                 # All it would have said is that this server stopped cleanly; the next claim goes without that.
                 return
 
-    # --- requests ---------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     @handle
     async def send_message(self, message: SendMessage) -> Receipt | Failure:
-        if not message.text.strip():
-            return Failure(InvalidOption("send: expected a text that is not blank"))
-        state = self._log.state
-        earlier = receipt_of(state, message.message_id) if message.message_id else None
-        if earlier is not None:
-            # The same message, sent again because its receipt was lost.
-            return earlier
-        said = UserMessage(message.text, id=message.message_id or self.environment.new_id("msg_"))
-        try:
-            if state.run is not None and state.run.phase == "running":
-                item = QueuedMessage(said.id, said, at=self.environment.wall())
-                await self._log.commit(journal.MessageQueued(item))
-                return Receipt(said.id, "", queued=True)
-            # Whatever waited for the end of an earlier run was said before.
-            added = [*self._events.deliveries(state), journal.MessageAdded(said)]
-            await self._begin(*self._events.supersede(state), self._events.start("message"), *added)
-        except PersistenceError as error:
-            return self._lost(error)
-        return Receipt(said.id, self._run_id, queued=False)
+        return await self._answer(self._inbox.take(message))
 
     @handle
-    async def cancel_run(self, message: CancelRun) -> bool | Failure:
-        if self._run_task is not None:
-            self._cancelled = message.reason or "cancelled"
-            self._run_task.cancel()
-            return True
-        state = self._log.state
-        if state.run is None:
-            return False
-        cancelled = Outcome("cancelled", message.reason or "cancelled")
-        try:
-            await self._log.commit(*self._events.finish(state, cancelled))
-        except PersistenceError as error:
-            return self._lost(error)
-        return True
+    async def edit_queued(self, message: EditQueued) -> QueueAnswer | Failure:
+        return await self._answer(self._inbox.edit(message))
 
     @handle
-    async def decide(self, message: Decide) -> DecisionOutcome | Failure:
-        outcome = self._log.state.judge(message.decision, self.environment.wall())
-        if not isinstance(outcome, Accepted):
-            return outcome
-        problem = self._edit_problem(outcome.decision)
-        if problem is not None:
-            return problem
-        try:
-            await self._log.commit(journal.InterruptDecided(outcome.decision))
-            run = self._log.state.run
-            if run is not None and self._run_task is None and not self._log.state.undecided:
-                await self._begin(self._events.go_on(run.id, "resume"))
-        except PersistenceError as error:
-            return self._lost(error)
-        return outcome
+    async def cancel_queued(self, message: CancelQueued) -> QueueAnswer | Failure:
+        return await self._answer(self._inbox.cancel(message))
 
-    def _edit_problem(self, decision: Decision) -> Invalid | None:
-        """Refuse an edit after which the call could not run; the question stays open (AR-22.12)."""
-        interrupt = self._log.state.interrupt(decision.interrupt_id)
-        if decision.verdict != "edit" or interrupt is None:
-            return None
-        refused = self._toolbox.check(edited_call(interrupt, decision))
-        return None if refused is None else Invalid(f"interrupt {interrupt.id!r}: {refused.result.content}")
+    @handle
+    async def reset(self, message: Reset) -> bool | Failure:
+        return await self._answer(self._inbox.reset(message))
 
     @handle
     async def notify_middleware(self, message: NotifyMiddleware) -> bool | Failure:
@@ -214,11 +173,84 @@ class AgentServer(Actor):
         except Exception as error:
             # The middleware's own trouble with a message ends nothing here; the sender is told.
             return Failure(error)
-        try:
-            await self._log.commit(*events)
-        except PersistenceError as error:
-            return self._lost(error)
+        return await self._answer(self._take_up(events))
+
+    async def _take_up(self, events: Sequence[journal.JournalEvent]) -> bool:
+        await self._log.commit(*events)
+        await self._runs.follow_up()
         return True
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    @handle
+    async def cancel_run(self, message: CancelRun) -> bool | Failure:
+        if self._runs.task is None:
+            self._watch.stop_polling()
+        return await self._answer(self._runs.cancel(message.reason, message.grace))
+
+    @handle
+    def cut_off(self, message: CutOff) -> None:
+        self._runs.cut_off(message.serial)
+
+    @handle
+    async def pause_run(self, message: PauseRun) -> bool | Failure:
+        return await self._answer(self._runs.pause())
+
+    @handle
+    async def resume_run(self, message: ResumeRun) -> bool | Failure:
+        return await self._answer(self._runs.resume())
+
+    @handle
+    async def task_ended(self, message: TaskDone) -> None:
+        if message.task is self._runs.task:
+            await self._answer(self._run_ended(message))
+        else:
+            await self._answer(self._watch.polled(message))
+
+    async def _run_ended(self, message: TaskDone) -> None:
+        try:
+            await self._runs.ended(message)
+        except CodecError as error:
+            # What a hook wanted to change at the end of the run; the answer itself is journaled.
+            await self._runs.finish(Outcome("failed", f"{type(error).__name__}: {error}", cause="error"))
+
+    # --- people and times -------------------------------------------------------------------------
+
+    @handle
+    async def decide(self, message: Decide) -> DecisionOutcome | Failure:
+        outcome = self._log.state.judge(message.decision, self.environment.wall())
+        if not isinstance(outcome, Accepted):
+            return outcome
+        problem = self._edit_problem(outcome.decision)
+        if problem is not None:
+            return problem
+        return await self._answer(self._accept(outcome))
+
+    async def _accept(self, outcome: Accepted) -> Accepted:
+        await self._log.commit(journal.InterruptDecided(outcome.decision))
+        await self._runs.go_on_if_ready()
+        return outcome
+
+    def _edit_problem(self, decision: Decision) -> Invalid | None:
+        """Refuse an edit after which the call could not run; the question stays open (AR-22.12)."""
+        interrupt = self._log.state.interrupt(decision.interrupt_id)
+        if decision.verdict != "edit" or interrupt is None:
+            return None
+        refused = self._toolbox.check(edited_call(interrupt, decision))
+        return None if refused is None else Invalid(f"interrupt {interrupt.id!r}: {refused.result.content}")
+
+    @handle
+    async def dismiss(self, message: Dismiss) -> bool | Failure:
+        interrupt = self._log.state.interrupt(message.interrupt_id)
+        if interrupt is None or interrupt.kind != "halt" or self._runs.task is not None:
+            return False
+        return await self._answer(self._runs.dismiss(interrupt))
+
+    @handle
+    async def alarm(self, message: Alarm) -> None:
+        await self._answer(self._watch.tend())
+
+    # --- looking ----------------------------------------------------------------------------------
 
     @handle
     def get_status(self, message: GetStatus) -> SessionStatus:
@@ -228,63 +260,6 @@ class AgentServer(Actor):
     def get_conversation(self, message: GetState) -> State:
         return self._log.state
 
-    # --- runs -------------------------------------------------------------------------------------
-
-    async def _begin(self, *events: journal.JournalEvent) -> None:
-        await self._log.commit(*events)
-        self._cancelled = None
-        self._run_ended = trio.Event()
-        self._run_task = self.start_task(self._run, self._run_ended, name="run")
-
-    async def _run(self, ended: trio.Event) -> Outcome:
-        try:
-            return await self._engine.run()
-        finally:
-            ended.set()
-
-    @handle
-    async def run_ended(self, message: TaskDone) -> None:
-        if message.task is not self._run_task:
-            return
-        self._run_task = None
-        try:
-            await self._finish(self._outcome(message))
-        except CodecError as error:
-            # What a hook wanted to change at the end of the run; the answer itself is journaled.
-            await self._finish(Outcome("failed", f"{type(error).__name__}: {error}"))
-        except PersistenceError as error:
-            self._lost(error)
-
-    def _outcome(self, done: TaskDone) -> Outcome:
-        if isinstance(self._log.broken, PersistenceError):
-            raise self._log.broken
-        match done.reason:
-            case Crashed(error):
-                return Outcome("failed", f"{type(error).__name__}: {error}")
-            case Killed():
-                return Outcome("cancelled", self._cancelled or "cancelled")
-            case _:
-                outcome: Outcome = done.value
-        if outcome.outcome == "interrupted" and self._cancelled is not None:
-            # The cancel came when the run had just begun to wait, and was answered with yes.
-            return Outcome("cancelled", self._cancelled)
-        return outcome
-
-    async def _finish(self, outcome: Outcome) -> None:
-        state = self._log.state
-        if state.run is None:
-            return
-        if outcome.outcome == "interrupted" and not state.undecided:
-            # The last decision came when the run had just begun to wait for it.
-            await self._begin(self._events.go_on(state.run.id, "resume"))
-            return
-        events = self._events.finish(state, outcome)
-        if outcome.outcome == "completed" and state.queue:
-            # The next run follows without an idle moment in between.
-            await self._begin(*events, self._events.start("queue"), *self._events.deliveries(state))
-        else:
-            await self._log.commit(*events)
-
     # --- within -----------------------------------------------------------------------------------
 
     @property
@@ -292,16 +267,12 @@ class AgentServer(Actor):
         assert self._loaded is not None
         return self._loaded
 
-    @property
-    def _run_id(self) -> str:
-        run = self._log.state.run
-        return run.id if run is not None else ""
-
     def _context(self) -> MiddlewareContext:
+        run = self._log.state.run
         return MiddlewareContext(
             agent_id=self.agent_id,
             agent=self.agent,
-            run_id=self._run_id,
+            run_id=run.id if run is not None else "",
             environment=self.environment,
             files=self._services.files,
             tools=self._toolbox,
@@ -309,6 +280,17 @@ class AgentServer(Actor):
             local=self._local,
             read_state=lambda: self._log.state,
         )
+
+    async def _answer(self, work: Awaitable[T]) -> T | Failure:
+        """Do something that is journaled, and return what came of it; what went wrong is for whoever asked."""
+        try:
+            result = await work
+        except (InvalidOption, RunInProgress) as error:
+            return Failure(error)
+        except PersistenceError as error:
+            return self._lost(error)
+        self._watch.set()
+        return result
 
     def _lost(self, error: PersistenceError) -> Failure:
         """End if the journal cannot be written any more; whoever waits is told why.

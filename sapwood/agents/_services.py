@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
+import trio
 
+from sapwood.conversation import State, journal
 from sapwood.files import FileService
-from sapwood.persistence import JournalStore, SnapshotPolicy
+from sapwood.persistence import AgentPersistence, SnapshotPolicy
+from sapwood.tools import ResultStore
+
+Opening = Callable[[State], Awaitable[Sequence[journal.JournalEvent]]]
+"""Returns what a conversation begins with, given what is stored of it; nothing if it has begun."""
+
+
+async def no_opening(_: State) -> Sequence[journal.JournalEvent]:
+    """Return nothing: a conversation that no factory makes begins empty."""
+    await trio.lowlevel.checkpoint()
+    return ()
 
 
 @attrs.frozen
@@ -15,13 +27,17 @@ class Services:
     """What a server needs of the runtime around it.
 
     Attributes:
-        journal: Returns the present journals.
+        journal: Returns the present store of conversations.
         files: Finds filesystems.
         owner: Name under which conversations are claimed.
         snapshots: When snapshots are saved.
+        results: Where the whole of large results is kept; None if nowhere, so that they are cut.
+        opening: Says what a conversation begins with.
     """
 
-    journal: Callable[[], JournalStore]
+    journal: Callable[[], AgentPersistence]
     files: FileService
     owner: str
     snapshots: SnapshotPolicy
+    results: ResultStore | None = None
+    opening: Opening = no_opening

@@ -6,114 +6,50 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import attrs
-import trio
-
 from sapwood.actors import Environment, Ref, Request
+from sapwood.agents._execute import execute
+from sapwood.agents._pending_approval import PendingApproval
 from sapwood.agents._publisher import Publisher, Subscription
 from sapwood.agents._requests import (
+    GRACE,
+    CancelQueued,
     CancelRun,
     Decide,
+    Dismiss,
+    EditQueued,
     GetStatus,
     NotifyMiddleware,
+    PauseRun,
+    QueueAnswer,
     Receipt,
+    Reset,
+    ResumeRun,
     SendMessage,
     SessionStatus,
+    WhileRunning,
 )
+from sapwood.agents._run_stream import RunStream
+from sapwood.agents._tool_answer import ToolAnswer
 from sapwood.conversation import (
+    AssistantMessage,
+    Command,
+    CommandOutcome,
     Decision,
     DecisionOutcome,
-    Interrupt,
-    MessageCompleted,
+    Delivery,
+    QueuedMessage,
     RunFinished,
+    Snapshot,
     State,
-    StreamEvent,
-    Verdict,
+    ToolResult,
+    Until,
     evolve,
 )
 from sapwood.errors import ActorDown, RegistryUnavailable, RunFailed
 from sapwood.registry import Lookup, NotRunning, Running, Unavailable
+from sapwood.tools import Tool
 
 T = TypeVar("T")
-
-
-@attrs.frozen
-class PendingApproval:
-    """Something that a person has to decide, with the means to do so.
-
-    Attributes:
-        interrupt: What it is about.
-    """
-
-    interrupt: Interrupt
-    _session: Session = attrs.field(alias="session", repr=False)
-
-    async def approve(self, *, by: str = "", reason: str = "") -> DecisionOutcome:
-        """Let the call run as it is."""
-        return await self._decide("approve", by, reason)
-
-    async def edit(self, *, by: str = "", reason: str = "", **arguments: Any) -> DecisionOutcome:
-        """Let the call run with some arguments changed; only editable ones may be.
-
-        For an argument that is itself called `by` or `reason` use `Session.decide`.
-        """
-        return await self._decide("edit", by, reason, arguments)
-
-    async def reject(self, reason: str = "", *, by: str = "") -> DecisionOutcome:
-        """Refuse the call; the model reads the reason."""
-        return await self._decide("reject", by, reason)
-
-    async def escalate(self, reason: str = "", *, by: str = "") -> DecisionOutcome:
-        """Leave it to somebody else; it stays open."""
-        return await self._decide("escalate", by, reason)
-
-    async def answer(self, *, by: str = "", **answer: Any) -> DecisionOutcome:
-        """Answer a question, or give the result of a call that nobody knows the outcome of (`result=`)."""
-        return await self._decide("answer", by, "", answer)
-
-    async def _decide(
-        self, verdict: Verdict, by: str, reason: str, arguments: dict[str, Any] | None = None
-    ) -> DecisionOutcome:
-        return await self._session.decide(Decision(self.interrupt.id, verdict, arguments or {}, reason, by))
-
-
-class RunStream:
-    """The events of the run that a message led to, from the message to the end of the run.
-
-    Iteration ends after `RunFinished`, or when the agent is stopped. A server that crashes and is restarted goes on
-    with the same run, and so does the iteration. A message that was sent again after its run has no events any more,
-    only the result. A message that waits in the queue of a run which fails goes on waiting, until the next message.
-
-    Attributes:
-        receipt: What the server said when it took the message.
-        result: The end of the run, once it has been read.
-    """
-
-    def __init__(self, subscription: Subscription, receipt: Receipt, result: RunFinished | None = None) -> None:
-        self.receipt = receipt
-        self.result = result
-        self._subscription = subscription
-        self._run_id = receipt.run_id
-
-    def __aiter__(self) -> RunStream:
-        return self
-
-    async def __anext__(self) -> StreamEvent:
-        if self.result is not None:
-            await trio.lowlevel.checkpoint()
-            raise StopAsyncIteration
-        event = await anext(self._subscription)
-        if isinstance(event, MessageCompleted) and event.message.id == self.receipt.message_id:
-            self._run_id = event.run_id
-        if isinstance(event, RunFinished) and event.run_id == self._run_id and self._run_id:
-            self.result = event
-        return event
-
-    async def finish(self) -> RunFinished | None:
-        """Read to the end of the run; None if the agent was stopped before."""
-        async for _ in self:
-            pass
-        return self.result
 
 
 class Session:
@@ -161,21 +97,51 @@ class Session:
         return await self._ask(GetStatus())
 
     @asynccontextmanager
-    async def send(self, text: str, *, message_id: str = "") -> AsyncGenerator[RunStream]:
+    async def send(
+        self,
+        text: str,
+        *,
+        message_id: str = "",
+        delivery: Delivery = "next_run",
+        while_running: WhileRunning = "queue",
+        until: Until | None = None,
+    ) -> AsyncGenerator[RunStream]:
         """Send a message and follow the run that it leads to: `async with session.send("...") as run: async for ...`.
 
-        The message is durable when the block begins. Leaving the block early leaves the run alone.
+        The message is durable when the block begins. Leaving the block early leaves the run alone (UP-34).
 
         Args:
             text: What the person says.
             message_id: Sent twice with one id, a message counts once.
+            delivery: When it reaches the model if a run is open: `now` before its next call, `next_turn` when the
+                model has answered, both in that run; `next_run` in a run of its own.
+            while_running: What happens to a run that is open: `queue` lets the message wait, `reject` refuses it,
+                `replace` cancels the run and answers the message, `rollback` also takes back what was said in it.
+            until: What the run has to bring about; see `run_until`.
 
         Raises:
-            InvalidOption: if the text is blank.
+            InvalidOption: if the text is blank, or an option is none.
+            RunInProgress: if a run is open, and the message was not to wait or is to bring something about.
         """
         with self._publisher().subscribe() as subscription:
-            receipt = await self._ask(SendMessage(text, message_id))
+            receipt = await self._ask(SendMessage(text, message_id, delivery, while_running, until))
             yield RunStream(subscription, receipt, self._earlier_result(receipt))
+
+    async def post(
+        self,
+        text: str,
+        *,
+        message_id: str = "",
+        delivery: Delivery = "next_run",
+        while_running: WhileRunning = "queue",
+    ) -> Receipt:
+        """Send a message without following its run; it is durable when this returns. The options are those of `send`.
+
+        Raises:
+            InvalidOption: if the text is blank, or an option is none.
+            RunInProgress: if a run is open, and the message was not to wait.
+        """
+        return await self._ask(SendMessage(text, message_id, delivery, while_running))
 
     def _earlier_result(self, receipt: Receipt) -> RunFinished | None:
         if receipt.outcome is None:
@@ -189,22 +155,74 @@ class Session:
             text=receipt.text,
         )
 
-    async def say(self, text: str, *, message_id: str = "") -> str:
+    async def say(
+        self,
+        text: str,
+        *,
+        message_id: str = "",
+        delivery: Delivery = "next_run",
+        while_running: WhileRunning = "queue",
+        until: Until | None = None,
+    ) -> str:
         """Send a message, wait for the end of its run, and return the model's final text.
 
-        The text is empty if the run waits for people; `approvals` says what for.
+        The text is empty if the run waits for people; `approvals` says what for. The options are those of `send`.
 
         Raises:
             RunFailed: if the run failed or was cancelled; the conversation goes on with the next message.
             ActorDown: if the agent was stopped before the end.
         """
-        async with self.send(text, message_id=message_id) as run:
+        async with self.send(
+            text, message_id=message_id, delivery=delivery, while_running=while_running, until=until
+        ) as run:
             result = await run.finish()
         if result is None:
             raise ActorDown(f"agent {self.agent_id!r}")
         if result.outcome in ("failed", "cancelled"):
-            raise RunFailed(self.agent_id, result.outcome, result.reason)
+            raise RunFailed(self.agent_id, result.outcome, result.reason, result.cause)
         return result.text
+
+    async def run_until(self, tool: Tool[..., Any], text: str, *, message_id: str = "") -> ToolAnswer:
+        """Send a message, let the model work until it has called a tool without an error, and return that call.
+
+        The run ends as soon as the call has its result. An error of the tool lets the model try again, within the
+        limits of the run (AR-24.60).
+
+        Raises:
+            RunFailed: if the run failed, or waits for people; also if the model stopped without having called the
+                tool (`not_called`).
+            RunInProgress: if a run is open.
+            InvalidOption: if the agent does not have the tool.
+            ActorDown: if the agent was stopped before the end.
+        """
+        async with self.send(text, message_id=message_id, until=Until((tool.name,))) as run:
+            end = await run.finish()
+        if end is None:
+            raise ActorDown(f"agent {self.agent_id!r}")
+        if end.outcome != "completed":
+            raise RunFailed(self.agent_id, end.outcome, end.reason, end.cause)
+        state = self.state
+        results = (each for each in reversed(state.messages) if isinstance(each, ToolResult) and not each.is_error)
+        result = next(each for each in results if each.name == tool.name)
+        calls = (call for each in state.messages if isinstance(each, AssistantMessage) for call in each.tool_calls)
+        return ToolAnswer(tool, next(call for call in calls if call.id == result.call_id), result)
+
+    @property
+    def queue(self) -> tuple[QueuedMessage, ...]:
+        """Messages that wait for their delivery, in order."""
+        return self.state.queue
+
+    async def edit_queued(self, message_id: str, text: str) -> QueueAnswer:
+        """Change the text of a message that still waits; say whether that was in time.
+
+        Raises:
+            InvalidOption: if the text is blank.
+        """
+        return await self._ask(EditQueued(message_id, text))
+
+    async def cancel_queued(self, message_id: str) -> QueueAnswer:
+        """Take back a message that still waits; say whether that was in time."""
+        return await self._ask(CancelQueued(message_id))
 
     def events(self, after: int | None = None) -> Subscription:
         """Follow everything the agent does: `with session.events() as events: async for event in events: ...`.
@@ -217,9 +235,77 @@ class Session:
         """
         return self._publisher().subscribe(after, snapshot=after is None)
 
-    async def cancel(self, reason: str = "") -> bool:
-        """Cancel the open run; what was journaled stays. Say whether there was one."""
-        return await self._ask(CancelRun(reason))
+    def join(self) -> tuple[Snapshot, Subscription]:
+        """Return the conversation as it is now, and a subscription to every event after that; none is missing between.
+
+        Raises:
+            ActorDown: if no server has loaded it.
+        """
+        state, publisher = self.state, self._publisher()
+        snapshot = Snapshot(
+            agent_id=self.agent_id,
+            seq=publisher.seq,
+            status=state.status if publisher.serving else "stopped",
+            error=state.error,
+            run_id=state.run.id if state.run is not None else "",
+            messages=state.messages,
+            todos=state.todos,
+            metadata=state.metadata,
+            interrupts=state.undecided,
+            queue=state.queue,
+            usage=state.usage,
+        )
+        return snapshot, publisher.subscribe()
+
+    async def execute(self, command: Command, *, by: str = "") -> CommandOutcome:
+        """Carry out a command of a client; whatever goes wrong is an outcome too, and can be sent back.
+
+        Args:
+            command: What `decode_command` returned.
+            by: Who sent it, as the host knows; kept with decisions.
+        """
+        return await execute(self, command, by)
+
+    async def cancel(self, reason: str = "", *, grace: float = GRACE) -> bool:
+        """Cancel the open run; what was journaled stays. Say whether there was one.
+
+        The model is cut off and no further tool begins; tools and sub-agents that run are told
+        (`ToolContext.stop`), and cut off when the grace is over.
+
+        Args:
+            reason: Why; the model reads it in the results of calls that were stopped.
+            grace: Seconds that running tools have to end by themselves; 0 for none.
+        """
+        return await self._ask(CancelRun(reason, grace))
+
+    async def pause(self) -> bool:
+        """Pause the open run at the next safe boundary: after the model's answer, or the tools that run now.
+
+        Say whether there was a run. It stays paused, also over restarts, until `resume`; what people say meanwhile
+        waits. A run that ends before that boundary has ended.
+        """
+        return await self._ask(PauseRun())
+
+    async def resume(self) -> bool:
+        """Let a run go on that is paused, or was asked to pause; say whether there was one."""
+        return await self._ask(ResumeRun())
+
+    async def reset(self, *, keep_metadata: bool = False) -> None:
+        """Begin the conversation anew: without messages, to-dos, metadata and what waits; usage and counts stay.
+
+        Files are no part of a conversation and stay as they are (AR-22.14).
+
+        Args:
+            keep_metadata: Whether the metadata stays too.
+
+        Raises:
+            RunInProgress: if a run is open; nothing was changed.
+        """
+        await self._ask(Reset(keep_metadata))
+
+    async def dismiss(self, interrupt_id: str) -> bool:
+        """Dismiss a halt; say whether it was open. Other interrupts are decided, or superseded by a message."""
+        return await self._ask(Dismiss(interrupt_id))
 
     async def decide(self, decision: Decision) -> DecisionOutcome:
         """Decide about one interrupt; the honest answer says whether that counted."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import attrs
 
@@ -21,12 +21,24 @@ from sapwood.actors import (
     TelemetryEvent,
 )
 from sapwood.agents._agent import Agent
+from sapwood.agents._blueprint import Blueprint
+from sapwood.agents._factories import Conversation, Factory
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._server import AgentServer
 from sapwood.agents._services import Services
 from sapwood.agents._session import Session
-from sapwood.errors import ActorDown, ChildFailed, ChildNotFound, InvalidOption, PersistenceError, RegistryUnavailable
+from sapwood.agents._stored import Copied, StoredConversations, TranscriptPage, state_of
+from sapwood.conversation import State, copy_json
+from sapwood.errors import (
+    ActorDown,
+    ChildFailed,
+    ChildNotFound,
+    InvalidOption,
+    PersistenceError,
+    RegistryUnavailable,
+)
 from sapwood.models import ClosableModel
+from sapwood.persistence import AgentPersistence, Stored
 from sapwood.registry import Lookup, NotRunning, Registry, Running, Unavailable
 from sapwood.supervision import ChildSpec, DynamicSupervisor, Supervisor, child, terminate_child
 
@@ -71,28 +83,121 @@ class Sessions:
         self._environment = environment
         self._publishers: dict[str, Publisher] = {}
         self._models: dict[ClosableModel, None] = {}
+        self._factory: Factory | None = None
+        self._stored = StoredConversations(lambda: self._services.journal(), services.owner, environment)
         telemetry.subscribe(self._watch, Exited)
 
-    async def ensure_running(self, agent: Agent, agent_id: str) -> Session:
+    def use(self, *, factory: Factory | None = None, persistence: AgentPersistence | None = None) -> None:
+        """Say how conversations are built and where they are stored; for the time before the first one is started.
+
+        Args:
+            factory: Builds the agents of conversations that are resumed; a `FactoryRouter`, for example.
+            persistence: A store of the host's own, instead of the runtime's. Files and the whole of large results stay
+                in the runtime's.
+
+        Raises:
+            InvalidOption: if there is to be another store while conversations run.
+            RegistryUnavailable: if it cannot be told whether any do.
+        """
+        if persistence is not None:
+            running = self.running()
+            if running:
+                raise InvalidOption(f"persistence: expected no conversation to run; stop {running[0]!r} first")
+            self._services = attrs.evolve(self._services, journal=lambda: persistence)
+        if factory is not None:
+            self._factory = factory
+
+    async def ensure_running(
+        self, agent: Agent | Factory, agent_id: str, *, routing: Mapping[str, Any] | None = None
+    ) -> Session:
         """Return the session of a conversation, starting its server if nothing runs; once under concurrent calls.
 
         A server that runs already goes on with the configuration it was started with. A stored conversation is
         restored and goes on where its journal ends; a new one begins empty, only if nothing at all is stored.
 
+        A factory is asked at every start for today's agent, with the routing data that is stored; a new conversation
+        is stored with `routing`, and begins with the factory's fresh state (S4-037, S4-038).
+
+        Args:
+            agent: The agent, or the factory that builds it.
+            agent_id: The conversation.
+            routing: JSON-like data for the factory, never a secret. Counts only if none is stored.
+
         Raises:
+            UnknownRoute: if a `FactoryRouter` has no factory for the conversation; nothing was started.
+            Exception: what the factory raises; nothing was started.
+            CodecError: if the routing data is not JSON-like.
             RegistryUnavailable: if the registry cannot tell; nothing was started (S4-045).
             StoreUnavailable: if the store cannot answer; that never counts as "nothing stored".
             RecordCorrupt, FutureVersion: if what is stored cannot be read.
             StaleEpoch: if another process claimed the conversation while it was being loaded.
             ChildFailed: if the server fails to start for another reason.
             ActorDown: if it started and ended again, several times over.
-            InvalidOption: if the id is no text, or empty.
+            InvalidOption: if the id is no text, or empty, or routing data comes without a factory.
         """
         if not isinstance(cast("object", agent_id), str) or not agent_id:
             raise InvalidOption(f"conversation id: expected a text that is not empty; got {agent_id!r}")
-        if isinstance(agent.model, ClosableModel):
-            self._models[agent.model] = None
-        spec = self._tree_spec(agent, agent_id)
+        if isinstance(agent, Agent):
+            if routing is not None:
+                raise InvalidOption("routing: expected a factory that reads it; got an agent")
+            self._note_models(agent)
+            return await self._start(self._tree_spec(lambda: agent, agent_id, self._services), agent_id)
+        if self._serves(agent_id):
+            return self.session(agent_id)
+        match await self._services.journal().load(agent_id):
+            case Stored() as stored:
+                known = state_of(stored).routing
+            case _:
+                known = {}
+        return await self._build(agent, agent_id, known or copy_json(dict(routing or {}), "routing"))
+
+    async def resume(self, agent_id: str) -> Session:
+        """Return the session of a stored conversation, starting it with the factory that its routing data names.
+
+        Raises:
+            AgentMissing: if nothing is stored of it.
+            UnknownRoute: if the router has no factory for it; nothing was started.
+            InvalidOption: if no factory was given to `use`.
+            Exception: what `ensure_running` raises.
+        """
+        if self._factory is None:
+            raise InvalidOption("resume: expected a factory; give one with sessions.use(factory=...)")
+        if self._serves(agent_id):
+            return self.session(agent_id)
+        stored = await self._stored.load(agent_id)
+        return await self._build(self._factory, agent_id, state_of(stored).routing)
+
+    def _serves(self, agent_id: str) -> bool:
+        """Say whether a server has started; then nothing needs to be built.
+
+        Raises:
+            RegistryUnavailable: if the registry cannot tell; nothing is loaded or built then.
+        """
+        match self._registry.lookup_nowait((SERVER, agent_id)):
+            case Running():
+                return self.publisher(agent_id).serving
+            case NotRunning():
+                return False
+            case Unavailable(reason, retry_after):
+                raise RegistryUnavailable(f"start agent {agent_id!r}", reason, retry_after)
+
+    async def _build(self, factory: Factory, agent_id: str, routing: Mapping[str, Any]) -> Session:
+        blueprint = Blueprint(factory, Conversation(agent_id, routing), self._environment)
+
+        def build() -> Agent:
+            agent = blueprint.build()
+            self._note_models(agent)
+            return agent
+
+        services = attrs.evolve(self._services, opening=blueprint.opening)
+        return await self._start(self._tree_spec(build, agent_id, services), agent_id)
+
+    def _note_models(self, agent: Agent) -> None:
+        for model in (agent.model, *agent.fallbacks):
+            if isinstance(model, ClosableModel):
+                self._models[model] = None
+
+    async def _start(self, spec: ChildSpec, agent_id: str) -> Session:
         for _ in range(ATTEMPTS):
             # Taken before the start, since it outlives a server that fails and tells why.
             publisher = self.publisher(agent_id)
@@ -106,10 +211,10 @@ class Sessions:
                 raise start_failure(agent_id, publisher.failure)
         raise ActorDown(f"agent {agent_id!r}")
 
-    def _tree_spec(self, agent: Agent, agent_id: str) -> ChildSpec:
+    def _tree_spec(self, build: Callable[[], Agent], agent_id: str, services: Services) -> ChildSpec:
         """Return the tree of one agent: the server, and below it the supervisor of its sub-agents (S4-051)."""
         server = child(
-            lambda: AgentServer(agent, agent_id, self.publisher(agent_id), self._services),
+            lambda: AgentServer(build(), agent_id, self.publisher(agent_id), services),
             id="server",
             key=(SERVER, agent_id),
             restart="transient",
@@ -156,6 +261,78 @@ class Sessions:
                 return Stopped()
             case other:
                 return other
+
+    # --- without a server -------------------------------------------------------------------------
+
+    async def load(self, agent_id: str) -> State:
+        """Return a conversation as it is stored, whether its server runs or not.
+
+        Raises:
+            AgentMissing: if nothing is stored of it.
+            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
+        """
+        return state_of(await self._stored.load(agent_id))
+
+    async def transcript(
+        self, agent_id: str, *, after: int = 0, before: int | None = None, limit: int = 100, last: bool = False
+    ) -> TranscriptPage:
+        """Return what people see of a conversation, page by page; starts nothing.
+
+        A transcript only ever grows: what a summary or a repair took out of the model's context is still in it.
+
+        Args:
+            agent_id: The conversation.
+            after: Only lines with higher numbers.
+            before: Only lines with lower numbers; None for no such limit.
+            limit: Most lines of a page.
+            last: Whether to return the last of these lines instead of the first.
+
+        Raises:
+            AgentMissing: if nothing is stored of it.
+            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
+        """
+        return await self._stored.transcript(agent_id, after, before, limit, last=last)
+
+    async def export_conversation(self, agent_id: str) -> dict[str, Any]:
+        """Return a conversation with its transcript as JSON-safe data; starts nothing.
+
+        Work in progress is no part of it, and neither are files.
+
+        Raises:
+            AgentMissing: if nothing is stored of it.
+            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
+        """
+        return await self._stored.export(agent_id)
+
+    async def import_conversation(self, data: object, agent_id: str) -> Copied:
+        """Write an exported conversation under an id that is free; starts nothing.
+
+        Its messages get new ids, and calls without a result an error result. `State.origin` says where it came from.
+
+        Raises:
+            CodecError, FutureVersion: if the data is not what `export_conversation` returned; nothing was written.
+            AgentExists: if something is stored under the id; likewise.
+        """
+        return await self._stored.restore(data, agent_id)
+
+    async def fork(self, agent_id: str, new_id: str, *, at: str | None = None) -> Copied:
+        """Copy a conversation up to a message under an id that is free; starts nothing, and disturbs nobody.
+
+        The copy has the messages up to there, the to-dos and metadata of that moment (or of the oldest one that the
+        journal still has) and the transcript; `State.origin` says where it came from. Calls without a result get an
+        error result. Runs, interrupts and what waits stay with the original, and so do its usage and its files.
+
+        Args:
+            agent_id: The conversation.
+            new_id: Id of the copy.
+            at: Id of the last message to copy; None for all.
+
+        Raises:
+            AgentMissing: if nothing is stored of the original.
+            AgentExists: if something is stored under the new id; nothing was written.
+            InvalidOption: if the model's context does not have the message.
+        """
+        return await self._stored.fork(agent_id, new_id, at)
 
     async def close_models(self) -> None:
         """Close the connections that the agents' models keep open; for the end of the runtime, when no agent runs."""

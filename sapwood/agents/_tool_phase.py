@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import trio
 
 from sapwood.agents._agent import Agent
-from sapwood.agents._changes import named_operations
-from sapwood.agents._log import COMMIT_WITHIN, Log
-from sapwood.agents._turn import NOT_RUN, UNKNOWN_OUTCOME, error_result, is_about_a_call, last_answer
-from sapwood.conversation import (
-    Decision,
-    Interrupt,
-    Operation,
-    PendingCall,
-    ToolCall,
-    ToolResult,
-    edited_call,
-    evolve,
-    idempotency_key,
-    journal,
-)
-from sapwood.errors import CodecError, ToolError
+from sapwood.agents._finishing import Finishing
+from sapwood.agents._log import Log
+from sapwood.agents._turn import UNKNOWN_OUTCOME, error_result
+from sapwood.conversation import Interrupt, PendingCall, Problem, ToolCall, ToolResult, evolve, journal
+from sapwood.errors import ToolError
 from sapwood.middleware import MiddlewareContext
-from sapwood.tools import CrashResume, Toolbox, ToolContext, ToolOutcome
+from sapwood.tools import CrashResume, ResultStore, StopSignal, Toolbox, ToolContext, ToolOutcome
+
+UNKNOWN_QUESTION: Final = (
+    "Tool '{name}' was dispatched but we don't know if it completed. Please check manually and confirm the result."
+)
+"""What a person is asked about a call that the process died in (S3-145)."""
 
 
 class ToolPhase:
@@ -39,20 +33,27 @@ class ToolPhase:
         toolbox: Its tools and those of its middleware.
         log: The conversation.
         context: Makes the context that middleware sees.
+        results: Where whole results are kept; None if nowhere.
+        stop: Asked when no further call may begin.
     """
 
-    def __init__(self, agent: Agent, toolbox: Toolbox, log: Log, context: Callable[[], MiddlewareContext]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        toolbox: Toolbox,
+        log: Log,
+        context: Callable[[], MiddlewareContext],
+        *,
+        results: ResultStore | None,
+        stop: StopSignal,
+    ) -> None:
         self._agent = agent
         self._toolbox = toolbox
         self._log = log
         self._context = context
-
-    def intents(self, calls: tuple[ToolCall, ...]) -> list[journal.JournalEvent]:
-        """Return the events that say that calls are about to be carried out, with the keys of all their attempts."""
-        return [journal.ToolIntended(call, self._key(call)) for call in calls]
-
-    def _key(self, call: ToolCall) -> str:
-        return idempotency_key(self._log.agent_id, self._log.seq, call.id)
+        self._results = results
+        self._stop = stop
+        self._finishing = Finishing(log, context, results)
 
     async def run(self) -> None:
         """Carry out all pending calls that nobody has to decide about, and return when each has its result.
@@ -61,19 +62,24 @@ class ToolPhase:
         started by a former process.
         """
         waiting = {interrupt.id for interrupt in self._log.state.interrupts}
-        ready = [each for each in self._log.state.pending if each.call.id not in waiting]
-        limit = trio.CapacityLimiter(self._agent.limits.parallel_tools)
+        ready = [each for each in self._log.state.pending if each.call.id not in waiting and each.phase != "deferred"]
+        places = trio.Semaphore(self._agent.limits.parallel_tools)
         async with trio.open_nursery() as nursery:
             for pending in ready:
-                nursery.start_soon(self._one, pending, limit)
+                await places.acquire()  # here, so that calls begin in their order
+                if self._stop.asked:
+                    break  # those that have not begun are settled with the end of the run (UP-39)
+                nursery.start_soon(self._one, pending, places)
 
-    async def _one(self, pending: PendingCall, limit: trio.CapacityLimiter) -> None:
-        async with limit:
+    async def _one(self, pending: PendingCall, places: trio.Semaphore) -> None:
+        try:
             if pending.phase == "started":
                 tool = self._toolbox.get(pending.call.name)
                 await _RESUMES[tool.crash_resume if tool is not None else "fail"](self, pending)
             else:
                 await self._carry_out(pending)
+        finally:
+            places.release()
 
     async def _carry_out(self, pending: PendingCall) -> None:
         call = pending.call
@@ -84,55 +90,48 @@ class ToolPhase:
         except Exception as error:
             # A middleware's: those of tools are results already. Calls beside this one must not suffer from it.
             text = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
-            await self._finish(self._failed(call, f"Error: {text}"))
+            await self._finishing.result(self._failed(call, f"Error: {text}", "failed"))
         else:
-            await self._finish(self._with_note(evolve(outcome.result, call_id=call.id)), outcome.operations)
-
-    def _with_note(self, result: ToolResult) -> ToolResult:
-        """Tell the model that a person changed its arguments, or it would call again with its own (UP-21)."""
-        answer = last_answer(self._log.state)
-        asked = next((each for each in answer.tool_calls if each.id == result.call_id), None) if answer else None
-        pending = next((each for each in self._log.state.pending if each.call.id == result.call_id), None)
-        decision = self._log.state.decision(result.call_id)
-        if asked is None or pending is None or decision is None or asked.arguments == pending.call.arguments:
-            return result
-        by = f" by {decision.by}" if decision.by else ""
-        reason = f" ({decision.reason})" if decision.reason else ""
-        changed = ", ".join(f"{name}={value!r}" for name, value in decision.arguments.items())
-        return evolve(result, content=f"{result.content}\n[the arguments were changed{by}{reason}: {changed}]")
+            await self._finishing.outcome(pending, outcome)
 
     def _invocation(self, pending: PendingCall) -> Callable[[ToolCall], Awaitable[ToolOutcome]]:
+        """Return what middleware awaits to carry out a call.
+
+        Once the call has succeeded its outcome is kept: asked again under its key, it is given again, and nothing runs
+        a second time; with other arguments that is an error (S3-143, BR-28).
+        """
+        kept: list[tuple[dict[str, Any], ToolOutcome]] = []
+
         async def invoke(call: ToolCall) -> ToolOutcome:
-            state = self._log.state
-            return await self._toolbox.invoke(
-                call,
-                ToolContext(
-                    agent_id=self._log.agent_id,
-                    run_id=state.run.id if state.run is not None else "",
-                    call_id=pending.call.id,
-                    idempotency_key=pending.key,
-                    state=state,
-                    host=self._agent.host,
-                    environment=self._context().environment,
-                ),
-            )
+            for arguments, outcome in kept:
+                if call.arguments == arguments:
+                    return outcome
+                problem = f"{call.name} has already run under this idempotency key, with other arguments"
+                return self._toolbox.fail(call, problem, "failed")
+            outcome = await self._toolbox.invoke(call, self.context_of(pending))
+            if not outcome.result.is_error:
+                kept.append((call.arguments, outcome))
+            return outcome
 
         return invoke
 
-    async def _finish(self, result: ToolResult, operations: tuple[Operation, ...] = ()) -> None:
-        """Journal what came of a call, although the run may have been cancelled: it has happened (BR-26, UP-36)."""
-        new_id = self._context().environment.new_id
-        result = evolve(result, id=new_id("msg_"))
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + COMMIT_WITHIN):
-            try:
-                await self._log.commit(journal.ToolFinished(result, named_operations(operations, new_id)))
-            except CodecError as error:
-                text = f"Error: {result.name} ran, but what it returned cannot be stored: {error}"
-                failed = evolve(result, content=text, is_error=True)
-                await self._log.commit(journal.ToolFinished(failed))
+    def context_of(self, pending: PendingCall) -> ToolContext:
+        """Return what a tool may know of the call that it carries out."""
+        state = self._log.state
+        return ToolContext(
+            agent_id=self._log.agent_id,
+            run_id=state.run.id if state.run is not None else "",
+            call_id=pending.call.id,
+            idempotency_key=pending.key,
+            state=state,
+            host=self._agent.host,
+            environment=self._context().environment,
+            stop=self._stop,
+            results=self._results,
+        )
 
-    def _failed(self, call: ToolCall, text: str) -> ToolResult:
-        return error_result(call, text, self._context().environment.new_id("msg_"))
+    def _failed(self, call: ToolCall, text: str, problem: Problem) -> ToolResult:
+        return error_result(call, text, self._context().environment.new_id("msg_"), problem)
 
     # --- calls that a former process had started --------------------------------------------------
 
@@ -143,59 +142,19 @@ class ToolPhase:
 
     async def _ask(self, pending: PendingCall) -> None:
         call = pending.call
-        question = (
-            f"{call.name} was running when the process ended. Did it have its effect? "
-            "Answer with its result, approve to run it again, or reject to leave it unknown"
-        )
         interrupt = Interrupt(
-            id=call.id, kind="reconcile", call=call, reason=question, created_at=self._context().environment.wall()
+            id=call.id,
+            kind="reconcile",
+            call=call,
+            reason=UNKNOWN_QUESTION.format(name=call.name),
+            created_at=self._context().environment.wall(),
+            details={"idempotency_key": pending.key, "attempt": pending.attempt},
         )
         await self._log.commit(journal.InterruptRaised(interrupt))
 
     async def _fail(self, pending: PendingCall) -> None:
-        await self._finish(self._failed(pending.call, UNKNOWN_OUTCOME.format(name=pending.call.name)))
-
-    # --- decisions --------------------------------------------------------------------------------
-
-    async def act_on_decisions(self) -> None:
-        """Carry out what people have decided about open interrupts; a decision is acted on once (UP-11)."""
-        for interrupt in self._log.state.interrupts:
-            decision = self._log.state.decision(interrupt.id)
-            if decision is not None:
-                events = self._consequences(interrupt, decision)
-                await self._log.commit(*events, journal.InterruptClosed(interrupt.id, "carried_out"))
-
-    def _consequences(self, interrupt: Interrupt, decision: Decision) -> list[journal.JournalEvent]:
-        call = interrupt.call
-        if not is_about_a_call(self._log.state, interrupt):
-            return []  # about the run as a whole: whoever asked finds the decision in the state
-        match decision.verdict:
-            case "approve" | "edit":
-                return self._go_ahead(edited_call(interrupt, decision))
-            case "answer":
-                result = answer_result(call, decision, self._context().environment.new_id("msg_"))
-                return [journal.ToolFinished(result)]
-            case "reject" if interrupt.kind == "reconcile":
-                return [journal.ToolFinished(self._failed(call, UNKNOWN_OUTCOME.format(name=call.name)))]
-            case _:
-                by = f" by {decision.by}" if decision.by else ""
-                reason = f": {decision.reason}" if decision.reason else ""
-                text = NOT_RUN.format(name=call.name, why=f"rejected{by}{reason}")
-                return [journal.ToolFinished(self._failed(call, text))]
-
-    def _go_ahead(self, call: ToolCall) -> list[journal.JournalEvent]:
-        earlier = next((each for each in self._log.state.pending if each.call.id == call.id), None)
-        if earlier is None:
-            return self.intents((call,))
-        return [journal.ToolIntended(call, earlier.key, earlier.attempt + 1)]
-
-
-def answer_result(call: ToolCall, decision: Decision, message_id: str) -> ToolResult:
-    """Return the result that a person gave for a call: the answer `result` as it is, any other as JSON."""
-    answer = decision.arguments
-    text = answer["result"] if set(answer) == {"result"} else answer
-    content = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
-    return ToolResult(call_id=call.id, name=call.name, content=content, id=message_id)
+        text = UNKNOWN_OUTCOME.format(name=pending.call.name)
+        await self._finishing.result(self._failed(pending.call, text, "unknown"))
 
 
 _RESUMES: Mapping[CrashResume, Callable[[ToolPhase, PendingCall], Awaitable[None]]] = {

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sapwood.conversation import AssistantMessage, Interrupt, State, ToolCall, ToolResult, journal, unanswered_calls
+from sapwood.conversation import (
+    AssistantMessage,
+    Interrupt,
+    Problem,
+    State,
+    ToolCall,
+    ToolResult,
+    journal,
+    unanswered_calls,
+)
 
 UNKNOWN_OUTCOME: Final = (
     "Error: the process ended while {name} was running; whether it had its effect is unknown. Check before trying again"
@@ -66,17 +75,18 @@ def settle(state: State, why: str, new_id: Callable[[str], str]) -> list[journal
         why: What the results give as the reason.
         new_id: Makes ids of messages from a prefix.
     """
-    texts: dict[str, tuple[ToolCall, str]] = {}
+    known: dict[str, tuple[ToolCall, str, Problem]] = {}
     for pending in state.pending:
-        texts[pending.call.id] = pending.call, STOPPED if pending.phase == "started" else NOT_RUN
+        ran = pending.phase != "intended"
+        known[pending.call.id] = pending.call, STOPPED if ran else NOT_RUN, "unknown" if ran else "stopped"
     for interrupt in state.interrupts:
         if interrupt.kind == "reconcile":
-            texts[interrupt.id] = interrupt.call, UNKNOWN_OUTCOME
+            known[interrupt.id] = interrupt.call, UNKNOWN_OUTCOME, "unknown"
     for call in open_calls(state):
-        texts.setdefault(call.id, (call, NOT_RUN))
+        known.setdefault(call.id, (call, NOT_RUN, "stopped"))
     results: list[journal.JournalEvent] = [
-        journal.ToolFinished(error_result(call, text.format(name=call.name, why=why), new_id("msg_")))
-        for call, text in texts.values()
+        journal.ToolFinished(error_result(call, text.format(name=call.name, why=why), new_id("msg_"), problem))
+        for call, text, problem in known.values()
     ]
     return [*results, *(journal.InterruptClosed(each.id, "withdrawn") for each in state.interrupts)]
 
@@ -87,11 +97,11 @@ def leave_behind(state: State, new_id: Callable[[str], str]) -> list[journal.Jou
     Nobody runs them, since nobody knows whether that was done elsewhere.
     """
     return [
-        journal.ToolFinished(error_result(call, LEFT.format(name=call.name), new_id("msg_")))
+        journal.ToolFinished(error_result(call, LEFT.format(name=call.name), new_id("msg_"), "unknown"))
         for call in open_calls(state)
     ]
 
 
-def error_result(call: ToolCall, text: str, message_id: str) -> ToolResult:
+def error_result(call: ToolCall, text: str, message_id: str, problem: Problem) -> ToolResult:
     """Return the result of a call that failed."""
-    return ToolResult(call_id=call.id, name=call.name, content=text, is_error=True, id=message_id)
+    return ToolResult(call_id=call.id, name=call.name, content=text, is_error=True, id=message_id, problem=problem)

@@ -50,11 +50,20 @@ def from_json(data: object) -> State:
         FutureVersion: if it was exported by a newer version.
     """
     export: Export = read_versioned(data, Export, "export", EXPORT_VERSION)
-    messages, todos = export.messages, export.todos
+    todos = check_export(export.messages, export.todos)
+    return State(messages=export.messages, todos=todos, metadata=export.metadata)
+
+
+def check_export(messages: tuple[Message, ...], todos: tuple[Todo, ...]) -> tuple[Todo, ...]:
+    """Return the to-dos in order, after a look at what the annotations do not say.
+
+    Raises:
+        CodecError: if a result has no call, or two to-dos have one id.
+    """
     for orphan in orphan_results(messages):
         place = next(index for index, message in enumerate(messages) if message is orphan)
         raise CodecError(f"messages[{place}]", f"expected an unanswered call {orphan.call_id!r} before it; got none")
     for index, todo in enumerate(todos):
         if any(todo.id == other.id for other in todos[:index]):
             raise CodecError(f"todos[{index}]", f"expected every id once; got {todo.id} again")
-    return State(messages=messages, todos=settle(todos), metadata=export.metadata)
+    return settle(todos)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -12,6 +12,14 @@ from sapwood.conversation._evolve import evolve
 from sapwood.conversation._json import copy_json
 from sapwood.conversation._messages import ToolCall
 from sapwood.errors import InvalidOption
+
+Scope: TypeAlias = Literal["call", "run"]
+OnExpiry: TypeAlias = Literal["abort", "escalate", "queue"]
+"""What happens when nobody has decided in time: the call is not run and the model is told, it is left to somebody else
+once more, or it stays open and late answers count (S3-120)."""
+
+EXPIRY: Final = "expiry"
+"""Who passed an interrupt on if nobody did in time."""
 
 InterruptKind: TypeAlias = Literal["approval", "question", "halt", "reconcile"]
 Verdict: TypeAlias = Literal["approve", "edit", "reject", "escalate", "answer"]
@@ -46,6 +54,11 @@ def _check_allowed(interrupt: Interrupt, _: attrs.Attribute[tuple[Verdict, ...]]
         raise InvalidOption(f"interrupt of kind {interrupt.kind}: expected verdicts from {known}; got {wrong[0]!r}")
 
 
+def _check_expiry(_: Interrupt, __: attrs.Attribute[OnExpiry], on_expiry: str) -> None:
+    if on_expiry not in get_args(OnExpiry):
+        raise InvalidOption(f"interrupt on_expiry: expected one of abort, escalate, queue; got {on_expiry!r}")
+
+
 def _copy_details(details: dict[str, Any]) -> dict[str, Any]:
     copied: dict[str, Any] = copy_json(details, "details")
     return copied
@@ -64,6 +77,10 @@ class Interrupt:
         editable: Names of the arguments that an edit may change, or None for all.
         created_at: Wall-clock seconds since 1970 UTC.
         expires_at: Wall-clock seconds from which answers are stale, or None for never.
+        patience: Seconds that everybody has to whom it is passed on; None leaves the end as it is, and nobody to
+            escalate to.
+        on_expiry: What happens at `expires_at`.
+        reason_required: Whether a rejection must give a reason (S3-124).
         policy: Version of the policy that asked; recorded, so that an answer can be judged later.
         path: Names of the agents from the top one to the sub-agent that waits; empty for the agent itself (BR-23).
         details: Anything else that a user interface needs, such as the options of a question; JSON-like.
@@ -88,6 +105,9 @@ class Interrupt:
     path: tuple[str, ...] = ()
     details: dict[str, Any] = attrs.field(factory=dict[str, Any], converter=_copy_details)
     escalations: tuple[str, ...] = ()
+    patience: float | None = None
+    on_expiry: OnExpiry = attrs.field(default="abort", validator=_check_expiry)
+    reason_required: bool = False
 
 
 def _copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +126,7 @@ class Decision:
         reason: Shown to the model, and kept.
         by: Who decided.
         at: Wall-clock seconds since 1970 UTC.
+        scope: `run` lets the other calls of this tool in the same run go ahead too; only for `approve`.
     """
 
     interrupt_id: str
@@ -114,6 +135,7 @@ class Decision:
     reason: str = ""
     by: str = ""
     at: float = 0.0
+    scope: Scope = "call"
 
 
 @attrs.frozen
@@ -161,8 +183,8 @@ def judge(
     if earlier is not None:
         return AlreadyDecided(earlier.by, earlier.verdict)
     if interrupt is None:
-        return Stale(f"no such interrupt: {decision.interrupt_id!r} was closed, withdrawn or never raised")
-    if interrupt.expires_at is not None and now >= interrupt.expires_at:
+        return Stale(f"no such interrupt: {decision.interrupt_id!r} was closed or withdrawn, has expired or never was")
+    if interrupt.expires_at is not None and now >= interrupt.expires_at and interrupt.on_expiry != "queue":
         return Stale(f"interrupt {interrupt.id!r} expired {now - interrupt.expires_at:.0f} s ago")
     if decision.verdict == "escalate" and decision.by in interrupt.escalations:
         return AlreadyDecided(decision.by, "escalate")
@@ -175,6 +197,10 @@ def _problem(interrupt: Interrupt, decision: Decision) -> str | None:
         return "a halt takes no decision; dismiss it or send a message"
     if decision.verdict not in interrupt.allowed:
         return f"expected one of {', '.join(interrupt.allowed)}; got {decision.verdict!r}"
+    if decision.verdict == "reject" and interrupt.reason_required and not decision.reason.strip():
+        return "expected a reason for the rejection; got none"
+    if decision.scope == "run" and (decision.verdict != "approve" or interrupt.kind != "approval"):
+        return f"scope='run' goes with the approval of a call; got it with {decision.verdict!r}"
     match decision.verdict:
         case "edit":
             return _edit_problem(interrupt, decision.arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -74,6 +74,15 @@ class AssistantMessage:
     usage: Usage = attrs.field(factory=Usage)
 
 
+Problem: TypeAlias = Literal["", "failed", "invalid", "timeout", "denied", "limit", "unknown", "stopped"]
+"""Why a call has no good result.
+
+`failed`: the tool said so. `invalid`: it could not run at all. `timeout`: it took too long. `denied`: a person or a
+rule refused it. `limit`: the run had no calls left. `unknown`: nobody knows whether it had its effect. `stopped`: its
+run ended before it did.
+"""
+
+
 @record("conversation.tool_result")
 class ToolResult:
     """What came of one tool call; a message of its own, so that every call has exactly one answer.
@@ -83,6 +92,8 @@ class ToolResult:
         name: Name of the tool.
         content: Text for the model; an error's text begins with `Error: ` (S4-064).
         is_error: Whether the tool failed.
+        problem: Why, for code; empty if it did not fail, or if who made the result did not say.
+        reference: Where the whole text is kept, if `content` is only its beginning; else empty.
     """
 
     call_id: str
@@ -90,6 +101,8 @@ class ToolResult:
     content: str
     is_error: bool = False
     id: str = ""
+    problem: Problem = ""
+    reference: str = ""
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolResult

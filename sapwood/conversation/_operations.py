@@ -6,13 +6,13 @@ An operation is data. The server journals it and applies it once, so that nothin
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from sapwood.actors import record
 from sapwood.conversation._json import copy_json
-from sapwood.conversation._messages import Message
+from sapwood.conversation._messages import Message, UserMessage
 from sapwood.conversation._todos import Todo
 from sapwood.errors import InvalidOption
 
@@ -22,6 +22,25 @@ class AddMessage:
     """Append a message; a `ToolResult` goes next to its call instead, and only if that has none yet."""
 
     message: Message
+
+
+Delivery: TypeAlias = Literal["now", "next_turn", "next_run"]
+"""When a queued message reaches the model: before its next call, after this turn, or in a run of its own."""
+
+
+@record("operation.queue_message")
+class QueueMessage:
+    """Have something said to the agent later, as if a person had; an idle agent begins a run for it.
+
+    Runs that an agent begins in this way are counted, and come to an end at `Limits.self_started` in a row.
+
+    Attributes:
+        message: What is said; the server gives it an id if it has none.
+        delivery: `now`, `next_turn` or `next_run`.
+    """
+
+    message: UserMessage
+    delivery: Delivery = "next_run"
 
 
 @record("operation.set_todos")
@@ -67,5 +86,5 @@ class PatchMetadata:
     remove: tuple[str, ...] = attrs.field(default=(), validator=_check_removed)
 
 
-Operation: TypeAlias = AddMessage | SetTodos | PatchMetadata
+Operation: TypeAlias = AddMessage | QueueMessage | SetTodos | PatchMetadata
 """Everything that a tool or a middleware may do to a conversation."""

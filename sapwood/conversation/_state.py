@@ -10,6 +10,8 @@ import attrs
 from sapwood.actors import record
 from sapwood.conversation._interrupts import Decision, DecisionOutcome, Interrupt, judge
 from sapwood.conversation._messages import Message, ToolCall, Usage, UserMessage
+from sapwood.conversation._operations import Delivery
+from sapwood.conversation._origin import Origin
 from sapwood.conversation._todos import Todo
 
 StatusName: TypeAlias = Literal["idle", "running", "interrupted", "paused", "waiting", "error", "stopped"]
@@ -21,11 +23,28 @@ RunPhase: TypeAlias = Literal["running", "interrupted", "paused", "waiting"]
 RunTrigger: TypeAlias = Literal["message", "queue", "self", "resume", "restart"]
 """Why a run starts: a person's message, a queued one, the agent's own doing, an answer, or a restart."""
 
-CallPhase: TypeAlias = Literal["intended", "started"]
-"""`intended`: it has not begun and may safely run. `started`: it may have had its effect."""
+CallPhase: TypeAlias = Literal["intended", "started", "deferred"]
+"""`intended`: it has not begun and may safely run. `started`: it may have had its effect. `deferred`: it goes on
+elsewhere, and is asked from time to time whether it is done."""
 
-Delivery: TypeAlias = Literal["now", "next_turn", "next_run"]
-"""When a queued message reaches the model: before its next call, after this turn, or in a run of its own."""
+
+@record("conversation.deferral")
+class Deferral:
+    """What is known of a call that goes on elsewhere.
+
+    Attributes:
+        poll_id: What its tool calls the work.
+        every: Seconds between two polls.
+        next_at: Wall-clock seconds since 1970 UTC of the next poll.
+        give_up_at: Wall-clock seconds from which it counts as timed out, or None for never.
+        note: What its tool last said about it.
+    """
+
+    poll_id: str
+    every: float = 30.0
+    next_at: float = 0.0
+    give_up_at: float | None = None
+    note: str = ""
 
 
 @record("conversation.pending_call")
@@ -36,13 +55,15 @@ class PendingCall:
         call: The call as it runs, edits included.
         key: Idempotency key; the same for every attempt (C18).
         attempt: Number of the attempt, from 1.
-        phase: `intended` or `started`.
+        phase: `intended`, `started` or `deferred`.
+        deferral: Where a deferred call goes on, else None.
     """
 
     call: ToolCall
     key: str
     attempt: int = 1
     phase: CallPhase = "intended"
+    deferral: Deferral | None = None
 
 
 @record("conversation.queued_message")
@@ -64,6 +85,19 @@ class QueuedMessage:
     by_person: bool = True
 
 
+@record("conversation.until")
+class Until:
+    """What a run has to bring about: one of these tools is called.
+
+    Attributes:
+        tools: Their names.
+        success: Whether only a call without an error counts; the model may try again after one with an error.
+    """
+
+    tools: tuple[str, ...]
+    success: bool = True
+
+
 @record("conversation.run")
 class Run:
     """The open run. A run that is interrupted, paused or waiting stays open and keeps its counts (AR-22.17).
@@ -75,7 +109,13 @@ class Run:
         started_at: Wall-clock seconds since 1970 UTC.
         model_calls: Model calls that it began.
         tool_calls: Tool calls that it intended, without further attempts.
-        usage: Tokens that it consumed.
+        steps: Answers of the model.
+        since: Id of the last message before it; empty if there was none.
+        usage: Tokens that it consumed, failed attempts included.
+        seconds: Seconds that it ran, without those in which it was suspended or the process was down.
+        until: What it has to bring about, or None for an answer.
+        pausing: Whether it is to pause at the next safe boundary.
+        approved: Names of the tools whose calls somebody approved for the whole run.
     """
 
     id: str
@@ -85,6 +125,12 @@ class Run:
     model_calls: int = 0
     tool_calls: int = 0
     usage: Usage = attrs.field(factory=Usage)
+    steps: int = 0
+    since: str = ""
+    seconds: float = 0.0
+    until: Until | None = None
+    pausing: bool = False
+    approved: tuple[str, ...] = ()
 
 
 @record("conversation.counters")
@@ -122,6 +168,8 @@ class State:
         usage: Tokens of all model calls.
         error: Why the last run failed; empty if it did not.
         counters: Counts over the whole life.
+        routing: What a factory builds its agent from, at every start; JSON-like. Empty if none does.
+        origin: Where it was copied from, or None.
     """
 
     agent: str = ""
@@ -137,6 +185,8 @@ class State:
     usage: Usage = attrs.field(factory=Usage)
     error: str = ""
     counters: Counters = attrs.field(factory=Counters)
+    routing: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    origin: Origin | None = None
 
     @property
     def status(self) -> StatusName:
@@ -151,6 +201,11 @@ class State:
         decided = {decision.interrupt_id for decision in self.decisions}
         return tuple(interrupt for interrupt in self.interrupts if interrupt.id not in decided)
 
+    @property
+    def deferred(self) -> tuple[PendingCall, ...]:
+        """Calls that go on elsewhere, in order."""
+        return tuple(each for each in self.pending if each.phase == "deferred")
+
     def interrupt(self, interrupt_id: str) -> Interrupt | None:
         """Return the open interrupt with this id, or None if there is none."""
         return next((each for each in self.interrupts if each.id == interrupt_id), None)
@@ -164,8 +219,15 @@ class State:
         return judge(self.interrupts, self.decisions, decision, now)
 
     def expired(self, now: float) -> tuple[Interrupt, ...]:
-        """Return the undecided interrupts whose time is up at wall-clock time `now`, in order."""
-        return tuple(each for each in self.undecided if each.expires_at is not None and now >= each.expires_at)
+        """Return the undecided interrupts whose time is up at wall-clock time `now`, in order.
+
+        Those that keep waiting in spite of it are not among them.
+        """
+        return tuple(
+            each
+            for each in self.undecided
+            if each.expires_at is not None and now >= each.expires_at and each.on_expiry != "queue"
+        )
 
 
 def idempotency_key(task: str, checkpoint_seq: int, tool_call_id: str) -> str:

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 from sapwood.actors import record
 from sapwood.conversation._interrupts import Interrupt, Verdict
 from sapwood.conversation._messages import Message, ToolCall, ToolResult, Usage
-from sapwood.conversation._state import StatusName
+from sapwood.conversation._state import Deferral, QueuedMessage, StatusName
 from sapwood.conversation._todos import Todo
-from sapwood.conversation.journal import ClosingOutcome, RunOutcome
+from sapwood.conversation.journal import AfterFailure, Cause, ClosingOutcome, RunOutcome
 
 
 @record("stream.event")
@@ -71,6 +71,14 @@ class ToolStarted(StreamEvent):
     attempt: int = 1
 
 
+@record("stream.tool_deferred")
+class ToolDeferred(StreamEvent):
+    """A call goes on elsewhere, or was asked how far it is; its result follows in `ToolFinished`."""
+
+    call_id: str
+    deferral: Deferral
+
+
 @record("stream.tool_finished")
 class ToolFinished(StreamEvent):
     """A call has its result."""
@@ -83,6 +91,26 @@ class MessageCompleted(StreamEvent):
     """A whole message has joined the conversation."""
 
     message: Message
+
+
+@record("stream.queue_changed")
+class QueueChanged(StreamEvent):
+    """The complete new list of messages that wait for their delivery."""
+
+    queue: tuple[QueuedMessage, ...]
+
+
+@record("stream.queue_held")
+class QueueHeld(StreamEvent):
+    """Messages that wait are not delivered before a person says something.
+
+    Attributes:
+        reason: Why.
+        queued: How many wait.
+    """
+
+    reason: str
+    queued: int
 
 
 @record("stream.todos_changed")
@@ -125,6 +153,25 @@ class InterruptClosed(StreamEvent):
     outcome: ClosingOutcome
 
 
+@record("stream.attempt_failed")
+class ModelAttemptFailed(StreamEvent):
+    """An attempt to call a model failed.
+
+    Attributes:
+        model: The model.
+        problem: What it failed with.
+        following: `retry`, `fallback`, `fail` or `stop`.
+        next_model: The model that is called next; empty if none is.
+        wait: Seconds until then.
+    """
+
+    model: str
+    problem: str
+    following: AfterFailure
+    next_model: str = ""
+    wait: float = 0.0
+
+
 @record("stream.usage_counted")
 class UsageCounted(StreamEvent):
     """A model call consumed tokens.
@@ -146,11 +193,13 @@ class RunFinished(StreamEvent):
         outcome: How.
         text: The final text of the model; empty if there is none.
         reason: Why, if it did not complete.
+        cause: Why it failed, for code; empty if it did not.
     """
 
     outcome: RunOutcome
     text: str = ""
     reason: str = ""
+    cause: Cause = ""
 
 
 @record("stream.agent_shutdown")
@@ -192,7 +241,11 @@ LOSS: Mapping[type[StreamEvent], Loss] = {
     TextDiscarded: "never_dropped",
     StatusChanged: "never_dropped",
     ToolStarted: "never_dropped",
+    ToolDeferred: "never_dropped",
     ToolFinished: "never_dropped",
+    QueueChanged: "never_dropped",
+    QueueHeld: "never_dropped",
+    ModelAttemptFailed: "never_dropped",
     MessageCompleted: "never_dropped",
     TodosChanged: "never_dropped",
     MetadataChanged: "never_dropped",

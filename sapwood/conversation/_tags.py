@@ -7,16 +7,20 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from sapwood.actors import wire_of
+from sapwood.conversation._commands import Command, CommandOutcome
 from sapwood.conversation._messages import AssistantMessage, ToolResult, UserMessage
 from sapwood.conversation._operations import Operation
+from sapwood.conversation._snapshot import Snapshot
 from sapwood.conversation._stream import LOSS, StreamEvent
 
 ROLES: Mapping[Any, str] = {UserMessage: "user", AssistantMessage: "assistant", ToolResult: "tool"}
-TYPED: frozenset[Any] = frozenset((*LOSS, *get_args(Operation)))
+TYPED: frozenset[Any] = frozenset(
+    (*LOSS, *get_args(Operation), *get_args(Command), *get_args(CommandOutcome), Snapshot)
+)
 
 
 def tag_of(cls: Any) -> dict[str, str]:
-    """Return `{"role": …}` of a message, `{"type": wire name}` of an event or an operation, else nothing."""
+    """Return `{"role": …}` of a message, `{"type": wire name}` of an event, operation, command, outcome or snapshot, else nothing."""
     if cls in ROLES:
         return {"role": ROLES[cls]}
     wire = wire_of(cls) if cls in TYPED else None

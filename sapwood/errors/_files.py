@@ -91,3 +91,17 @@ class ReadOnly(FileError):
 
 class BackendFailed(FileError):
     """The backend could not carry out the operation (disk full, permission, I/O error)."""
+
+
+class UnsavedFiles(FileError):
+    """Edits that were to be saved later could not be saved; `path` is the first of the files.
+
+    Attributes:
+        files: Each file and why it could not be saved.
+    """
+
+    def __init__(self, files: Sequence[tuple[str, str]]) -> None:
+        path, problem = files[0]
+        more = f", and {len(files) - 1} more files are not saved" if len(files) > 1 else ""
+        super().__init__(path, f"its last edits are not saved: {problem}{more}")
+        self.files = tuple(files)

@@ -59,13 +59,15 @@ class RunFailed(SapwoodError):
         agent_id: The agent.
         outcome: `failed` or `cancelled`.
         reason: Why, in words; may be empty.
+        cause: Why it failed, for code: `model`, `refused`, `limit`, `not_called` or `error`; else empty.
     """
 
-    def __init__(self, agent_id: str, outcome: str, reason: str) -> None:
+    def __init__(self, agent_id: str, outcome: str, reason: str, cause: str = "") -> None:
         super().__init__(f"the run of {agent_id!r} was not completed: {outcome}" + (f" ({reason})" if reason else ""))
         self.agent_id = agent_id
         self.outcome = outcome
         self.reason = reason
+        self.cause = cause
 
 
 class SubscriptionLagged(SapwoodError):

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
-from sapwood.conversation import AssistantMessage, Interrupt, State, ToolCall, Verdict
+from sapwood.conversation import AssistantMessage, Interrupt, OnExpiry, State, ToolCall, Verdict
 from sapwood.errors import InvalidOption
 from sapwood.middleware._context import MiddlewareContext
 from sapwood.middleware._contract import Change, HookResult, Middleware, Suspend
@@ -30,7 +30,10 @@ class Approval:
         when: Which calls need approval; None for all.
         allowed: Verdicts that a person may give.
         editable: Names of the arguments that an edit may change; None for those that the tool itself names.
-        expires_after: Seconds after which the question is stale; None for never.
+        expires_after: Seconds that everybody who is asked has; None for ever.
+        on_expiry: What happens then: `abort` refuses the call and tells the model, `escalate` leaves it to somebody
+            else once more and then aborts, `queue` keeps waiting (S3-120).
+        reason_required: Whether a rejection must give a reason (S3-125).
         policy: Version of the policy, recorded with each question.
     """
 
@@ -38,6 +41,8 @@ class Approval:
     allowed: tuple[Verdict, ...] = ("approve", "edit", "reject", "escalate")
     editable: tuple[str, ...] | None = None
     expires_after: float | None = None
+    on_expiry: OnExpiry = "abort"
+    reason_required: bool = False
     policy: str = ""
 
 
@@ -47,8 +52,9 @@ Rule: TypeAlias = bool | Predicate | Approval
 class HumanInTheLoop(Middleware):
     """Suspends the run when the model calls a protected tool, until somebody has decided (S4-016, S4-024).
 
-    Calls of the same answer that need no approval run at once. A predicate that raises counts as "needs approval".
-    Nobody is asked about a call that cannot run anyway: it gets its error result (C22).
+    Calls of the same answer that need no approval run at once. Somebody may approve all further calls of a tool for the
+    rest of the run (`approve(for_run=True)`); the next run asks again. A predicate that raises counts as "needs
+    approval". Nobody is asked about a call that cannot run anyway: it gets its error result (C22).
 
     Args:
         rules: Tool names and rules, for names that are no Python identifiers.
@@ -83,6 +89,8 @@ class HumanInTheLoop(Middleware):
         interrupts: list[Interrupt] = []
         for call in answer.tool_calls if answer is not None else ():
             rule = self.rules.get(call.name)
+            if state.run is not None and call.name in state.run.approved:
+                continue
             if rule is not None and context.tools.check(call) is None and _needs_approval(rule, call):
                 tool = context.tools.get(call.name)
                 editable = rule.editable if rule.editable is not None or tool is None else tool.editable
@@ -100,6 +108,9 @@ def _interrupt(call: ToolCall, rule: Approval, editable: tuple[str, ...] | None,
         editable=editable,
         created_at=now,
         expires_at=None if rule.expires_after is None else now + rule.expires_after,
+        patience=rule.expires_after,
+        on_expiry=rule.on_expiry,
+        reason_required=rule.reason_required,
         policy=rule.policy,
     )
 

@@ -27,5 +27,6 @@ from sapwood.models._scripted import Stall as Stall
 from sapwood.models._scripted import Step as Step
 from sapwood.models._scripted import Stop as Stop
 from sapwood.models._scripted import call as call
+from sapwood.models._tokens import estimate_usage as estimate_usage
 
 _publish(globals())

@@ -22,6 +22,11 @@ def estimate_tokens(text: str) -> int:
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
+def estimate_usage(request: ModelRequest, received: str) -> Usage:
+    """Return the estimated usage of a call of which this much was received."""
+    return count_usage(request, received, ())
+
+
 def count_usage(request: ModelRequest, text: str, calls: Sequence[ToolCall]) -> Usage:
     """Return the estimated usage of a call: all that was sent, and the text and tool calls of the answer."""
     sent = [request.system, *(f"{tool.name} {tool.description} {dict(tool.parameters)}" for tool in request.tools)]

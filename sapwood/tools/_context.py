@@ -10,6 +10,8 @@ import attrs
 
 from sapwood.actors import Environment
 from sapwood.conversation import State
+from sapwood.tools._result_store import ResultStore
+from sapwood.tools._stop import StopSignal
 
 
 def _read_only(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -28,6 +30,8 @@ class ToolContext:
         state: The conversation when the call began; read-only.
         host: Values that the host gave the agent for its tools, by name; read-only, never stored.
         environment: The only door to time, randomness, ids and threads.
+        stop: Asked before a cancelled run cuts its tools off; a tool that looks at it can end in good order.
+        results: Where whole results of this conversation are kept; None if nowhere.
     """
 
     agent_id: str
@@ -37,3 +41,5 @@ class ToolContext:
     state: State = attrs.field(repr=False)
     host: Mapping[str, Any] = attrs.field(converter=_read_only, repr=False)
     environment: Environment = attrs.field(repr=False)
+    stop: StopSignal = attrs.field(factory=StopSignal, repr=False)
+    results: ResultStore | None = attrs.field(default=None, repr=False)

@@ -16,8 +16,19 @@ from uuid import UUID
 import attrs
 import trio
 
-from sapwood.conversation import AddMessage, Operation, PatchMetadata, SetTodos, ToolCall, ToolResult, clean_text
+from sapwood.conversation import (
+    AddMessage,
+    Operation,
+    PatchMetadata,
+    Problem,
+    QueueMessage,
+    SetTodos,
+    ToolCall,
+    ToolResult,
+    clean_text,
+)
 from sapwood.errors import InvalidTool, SapwoodError
+from sapwood.tools._pending import Pending
 
 TEXT_LIMIT = 100_000
 """Characters of a result that the model sees, unless the toolbox says otherwise."""
@@ -30,9 +41,11 @@ _FATAL = (KeyboardInterrupt, SystemExit, MemoryError, GeneratorExit, trio.Cancel
 def _operations(operations: Iterable[Operation]) -> tuple[Operation, ...]:
     given = tuple(operations)
     for operation in given:
-        if not isinstance(cast("object", operation), (AddMessage, SetTodos, PatchMetadata)):
+        if not isinstance(cast("object", operation), (AddMessage, QueueMessage, SetTodos, PatchMetadata)):
             got = type(operation).__qualname__
-            raise InvalidTool(f"ToolOutput operations: expected AddMessage, SetTodos or PatchMetadata; got {got}")
+            raise InvalidTool(
+                f"ToolOutput operations: expected AddMessage, QueueMessage, SetTodos or PatchMetadata; got {got}"
+            )
     return given
 
 
@@ -61,16 +74,21 @@ class ToolOutcome:
         operations: State operations to apply with it; none if it is an error.
         whole: The complete text, if the result's was cut to the limit; else None.
         exception: What the tool raised, for logs; None if it raised nothing.
+        pending: Where the work goes on, if it is not done yet; `result` only says so then. Else None.
     """
 
     result: ToolResult
     operations: tuple[Operation, ...] = ()
     whole: str | None = None
     exception: BaseException | None = None
+    pending: Pending | None = None
 
 
 def success(call: ToolCall, returned: Any, limit: int) -> ToolOutcome:
     """Return the outcome of a tool that returned a value."""
+    if isinstance(returned, Pending):
+        text = f"{call.name} goes on as {returned.poll_id}"
+        return ToolOutcome(ToolResult(call_id=call.id, name=call.name, content=text), pending=returned)
     output = returned if isinstance(returned, ToolOutput) else ToolOutput(returned)
     try:
         whole = render(output.content)
@@ -81,10 +99,13 @@ def success(call: ToolCall, returned: Any, limit: int) -> ToolOutcome:
     return ToolOutcome(ToolResult(call_id=call.id, name=call.name, content=text), output.operations, kept)
 
 
-def failure(call: ToolCall, problem: str, limit: int, exception: BaseException | None = None) -> ToolOutcome:
+def failure(
+    call: ToolCall, problem: str, limit: int, exception: BaseException | None = None, *, kind: Problem = "failed"
+) -> ToolOutcome:
     """Return the outcome of a call that failed: `Error: ` and the problem (S4-064)."""
     text = cut(clean_text(f"Error: {problem}"), limit)
-    return ToolOutcome(ToolResult(call_id=call.id, name=call.name, content=text, is_error=True), exception=exception)
+    result = ToolResult(call_id=call.id, name=call.name, content=text, is_error=True, problem=kind)
+    return ToolOutcome(result, exception=exception)
 
 
 def cut(text: str, limit: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
-from sapwood.errors import InvalidTool
+from sapwood.errors import CodecError, InvalidTool
 from sapwood.tools._annotations import hints_of, shape_of
 from sapwood.tools._context import ToolContext
 from sapwood.tools._docstring import read_docstring
@@ -30,11 +31,13 @@ class Signature:
         shape: The arguments that the model may pass.
         context_name: Name of the parameter that gets the `ToolContext`; empty if there is none.
         description: The docstring without what it says about single arguments.
+        returns: The annotation of what it returns.
     """
 
     shape: ObjectOf
     context_name: str
     description: str
+    returns: Any = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,6 +49,23 @@ class Signature:
         problems: list[str] = []
         read = self.shape.read(dict(arguments), "", problems)
         return ({}, tuple(problems)) if problems else (read, ())
+
+    def read_result(self, content: str, name: str) -> Any:
+        """Return what the function returned, from the text that was made of it; see `Tool.read_result`."""
+        if self.returns in (None, type(None)):
+            return None
+        shape = shape_of(self.returns, f"tool {name!r}, its result")
+        if self.returns is str:
+            return content
+        try:
+            value: Any = json.loads(content)
+        except ValueError:
+            value = content
+        problems: list[str] = []
+        read = shape.read(value, "", problems)
+        if problems:
+            raise CodecError(f"result of {name}", "; ".join(problems))
+        return read
 
 
 def signature_of(function: Callable[..., Any], name: str) -> Signature:
@@ -72,7 +92,8 @@ def signature_of(function: Callable[..., Any], name: str) -> Signature:
         if parameter.kind in _REFUSED_KINDS:
             raise InvalidTool(f"{tool}, parameter {parameter.name!r}: expected {_REFUSED_KINDS[parameter.kind]}")
     fields = tuple(_field(parameter, hints, notes.parameters, tool) for parameter in own)
-    return Signature(ObjectOf(fields), "".join(context_names), notes.description)
+    returns = hints.get("return")
+    return Signature(ObjectOf(fields), "".join(context_names), notes.description, returns)
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], notes: Mapping[str, str], tool: str) -> Field:

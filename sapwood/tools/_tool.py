@@ -15,6 +15,8 @@ import trio
 from sapwood.conversation import ToolSpec
 from sapwood.errors import InvalidOption, InvalidTool
 from sapwood.tools._context import ToolContext
+from sapwood.tools._pending import Poller, poller_of
+from sapwood.tools._process import check_importable, run_in_process
 from sapwood.tools._signature import Signature, signature_of
 
 P = ParamSpec("P")
@@ -38,7 +40,9 @@ class Tool(Generic[P, R]):
         idempotent: Whether running it again with the same idempotency key does no harm.
         crash_resume: What happens to a call that was started when the process died (S3-144, S3-146).
         blocking: Whether it runs in a thread.
+        process: Whether it runs in a process of its own.
         editable: Names of the arguments that a person may edit before it runs, or None for all.
+        poller: How to ask about work that it leaves behind as `Pending`; None if it never does.
     """
 
     function: Callable[P, R] = attrs.field(repr=False)
@@ -47,7 +51,9 @@ class Tool(Generic[P, R]):
     idempotent: bool
     crash_resume: CrashResume
     blocking: bool
+    process: bool
     editable: tuple[str, ...] | None
+    poller: Poller | None
     _signature: Signature = attrs.field(alias="signature", repr=False)
 
     @property
@@ -68,16 +74,31 @@ class Tool(Generic[P, R]):
         """Return a model's arguments as the function takes them, and every problem with them; runs nothing."""
         return self._signature.read(arguments)
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Run the function with arguments that `read` returned.
+    def read_result(self, content: str) -> Any:
+        """Return what the function returned, read from the text of its result.
 
-        A cancelled caller never starts it. A blocking tool runs in a thread that cannot be stopped: a cancelled
-        caller leaves at once, the thread ends by itself and its result is discarded.
+        Raises:
+            InvalidTool: if its return annotation is none that JSON can fill.
+            CodecError: if the text is not what the annotation says.
+        """
+        return self._signature.read_result(content, self.name)
+
+    async def run(
+        self, arguments: Mapping[str, Any], context: ToolContext, *, raw: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run the function with arguments that `read` returned; `raw` are those that it was given.
+
+        A cancelled caller never starts it. What becomes of one that runs depends on where it does: an async function
+        is cancelled at its next checkpoint; a plain one is over before anybody can cancel it; a thread cannot be
+        stopped, so the caller leaves at once, the thread ends by itself and its result is discarded; a process is
+        asked to end (SIGTERM) and killed after 2 s.
 
         Raises:
             Exception: whatever the function raises.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
+        if self.process:
+            return await run_in_process(self.function, self.name, raw if raw is not None else arguments)
         given = dict(arguments)
         if self._signature.context_name:
             given[self._signature.context_name] = context
@@ -103,7 +124,9 @@ def tool(
     idempotent: bool = False,
     crash_resume: CrashResume | None = None,
     blocking: bool = False,
+    process: bool = False,
     editable: tuple[str, ...] | None = None,
+    poll: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -115,7 +138,9 @@ def tool(
     idempotent: bool = False,
     crash_resume: CrashResume | None = None,
     blocking: bool = False,
+    process: bool = False,
     editable: tuple[str, ...] | None = None,
+    poll: Callable[..., Any] | None = None,
 ) -> Any:
     """Make a typed function, plain or async, a tool: `@tool`, `@tool(timeout=5.0)` or `tool(account.close)`.
 
@@ -131,7 +156,11 @@ def tool(
         crash_resume: What happens to a call that was started when the process died: `rerun` (idempotent tools only,
             and their default), `ask` a person, or `fail` (the default of others): tell the model that nobody knows.
         blocking: Run a plain function in a thread, because it would hold up the loop.
+        process: Run a plain function in a process of its own, which can be killed and takes nothing down with it. The
+            function has to stand at the top of an importable module; its arguments and its result travel as JSON.
         editable: Names of the arguments that a person may edit before it runs; by default all.
+        poll: For a tool that returns `Pending`: a plain or async function `(poll_id)` or `(poll_id, context)` that
+            returns another `Pending` or the result. It only looks, so it may be called any number of times.
 
     Raises:
         InvalidTool: if the function cannot be offered to a model.
@@ -141,7 +170,11 @@ def tool(
     def make(given: Callable[..., Any]) -> Tool[..., Any]:
         own_name = _check_function(given, name)
         signature = signature_of(given, own_name)
-        _check_options(given, own_name, timeout=timeout, blocking=blocking)
+        _check_options(given, own_name, timeout=timeout, apart=blocking or process)
+        if process and blocking:
+            raise InvalidOption(f"tool {own_name!r}: expected blocking=True or process=True; got both: drop one")
+        if process:
+            check_importable(given, own_name, signature.context_name)
         _check_editable(own_name, signature, editable)
         text = signature.description if description is None else description
         return Tool(
@@ -151,7 +184,9 @@ def tool(
             idempotent=idempotent,
             crash_resume=_crash_resume(own_name, crash_resume, idempotent=idempotent),
             blocking=blocking,
+            process=process,
             editable=editable,
+            poller=None if poll is None else poller_of(poll, own_name),
             signature=signature,
         )
 
@@ -169,15 +204,17 @@ def _check_function(function: Any, name: str | None) -> str:
     return own_name
 
 
-def _check_options(function: Callable[..., Any], name: str, *, timeout: float | None, blocking: bool) -> None:
+def _check_options(function: Callable[..., Any], name: str, *, timeout: float | None, apart: bool) -> None:
     is_async = inspect.iscoroutinefunction(function)
-    if blocking and is_async:
-        raise InvalidTool(f"tool {name!r}: expected a plain function with blocking=True; got an async one: drop it")
+    if apart and is_async:
+        raise InvalidTool(
+            f"tool {name!r}: expected a plain function with blocking=True or process=True; got an async one: drop it"
+        )
     if timeout is None:
         return
     if not (math.isfinite(timeout) and timeout > 0):
         raise InvalidOption(f"tool {name!r}: expected a timeout above 0 seconds, or None; got {timeout!r}")
-    if not is_async and not blocking:
+    if not is_async and not apart:
         raise InvalidTool(
             f"tool {name!r}: a timeout cannot stop a plain function; make it async, or pass blocking=True as well"
         )

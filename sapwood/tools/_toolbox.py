@@ -8,14 +8,24 @@ from typing import Any, cast
 
 import trio
 
-from sapwood.conversation import ToolCall, ToolSpec
-from sapwood.errors import DuplicateName, InvalidOption, InvalidTool
+from sapwood.conversation import Problem, ToolCall, ToolSpec
+from sapwood.errors import DuplicateName, InvalidOption, InvalidTool, ToolError
 from sapwood.tools._context import ToolContext
 from sapwood.tools._results import TEXT_LIMIT, ToolOutcome, explain, failure, fatal_part, success
 from sapwood.tools._shapes import nearest, show
 from sapwood.tools._tool import Tool
 
 _LEAST_LIMIT = 200
+
+_ENDINGS = {
+    "task": "it was cancelled and may have done a part",
+    "thread": "its thread may still be running",
+    "process": "its process was ended and may have done a part",
+}
+"""What the model is told about a call that took too long, by where it ran."""
+
+POLL_WITHIN = 30.0
+"""Seconds that one poll may take."""
 
 
 class Toolbox:
@@ -101,7 +111,9 @@ class Toolbox:
         # The scope is inside, so that it takes its own cancellation out of a group before the group is judged.
         try:
             with trio.move_on_after(limit):
-                return success(call, await each.run(arguments, context), self.text_limit)
+                return self._judged(
+                    each, success(call, await each.run(arguments, context, raw=call.arguments), self.text_limit), call
+                )
         except BaseException as error:  # noqa: ASYNC103  # `fatal_part` finds every cancellation
             fatal = fatal_part(error)
             if fatal is error:
@@ -109,20 +121,48 @@ class Toolbox:
             if fatal is not None:
                 raise fatal from error  # noqa: ASYNC104  # the cancellation, taken out of its group
             return failure(call, explain(error), self.text_limit, error)  # noqa: ASYNC104  # no cancellation in it
-        ending = "its thread may still be running" if each.blocking else "it was cancelled and may have done a part"
-        return failure(call, f"{call.name} did not finish within {limit:g} s; {ending}", self.text_limit)
+        ending = _ENDINGS["process" if each.process else "thread" if each.blocking else "task"]
+        late = f"{call.name} did not finish within {limit:g} s; {ending}"
+        return failure(call, late, self.text_limit, kind="timeout")
+
+    async def poll(self, call: ToolCall, poll_id: str, context: ToolContext) -> ToolOutcome:
+        """Ask about the work of a call that returned `Pending`; its outcome may be pending again.
+
+        Raises:
+            Exception: what the poll function raised, but for `ToolError`, which is an error result: the work failed.
+        """
+        await trio.lowlevel.checkpoint()
+        each = self._tools.get(call.name)
+        if each is None or each.poller is None:
+            return failure(call, f"there is no tool {show(call.name)} any more that could be asked", self.text_limit)
+        try:
+            with trio.move_on_after(POLL_WITHIN):
+                return success(call, await each.poller.ask(poll_id, context), self.text_limit)
+        except ToolError as error:
+            return failure(call, str(error), self.text_limit, error)
+        raise TimeoutError(f"{call.name} did not say within {POLL_WITHIN:g} s how far it is")
+
+    def fail(self, call: ToolCall, problem: str, kind: Problem) -> ToolOutcome:
+        """Return the error outcome of a call that was not carried out to its end."""
+        return failure(call, problem, self.text_limit, kind=kind)
 
     def _prepare(self, call: ToolCall) -> tuple[Tool[..., Any], dict[str, Any]] | ToolOutcome:
         each = self._tools.get(call.name)
         if each is None:
-            return failure(call, self._unknown(call.name), self.text_limit)
+            return failure(call, self._unknown(call.name), self.text_limit, kind="invalid")
         if call.malformed:
             problem = f"{call.name} was not run: its arguments must be a JSON object, but {_malformed(call.malformed)}"
-            return failure(call, problem, self.text_limit)
+            return failure(call, problem, self.text_limit, kind="invalid")
         arguments, problems = each.read(call.arguments)
         if problems:
-            return failure(call, f"{call.name} was not run: " + "; ".join(problems), self.text_limit)
+            return failure(call, f"{call.name} was not run: " + "; ".join(problems), self.text_limit, kind="invalid")
         return each, arguments
+
+    def _judged(self, each: Tool[..., Any], outcome: ToolOutcome, call: ToolCall) -> ToolOutcome:
+        if outcome.pending is None or each.poller is not None:
+            return outcome
+        problem = f"{call.name} returned Pending, and has no way to be asked later; its author must pass poll="
+        return failure(call, problem, self.text_limit)
 
     def _unknown(self, name: str) -> str:
         near = self.nearest(name)

@@ -418,7 +418,7 @@ async def test_a_decision_that_was_taken_and_not_carried_out_is_carried_out_by_t
             raise ConnectionError("the process is about to end")
 
         # The decision is journaled; then the server dies before it can begin to act on it.
-        monkeypatch.setattr("sapwood.agents._server.AgentServer._begin", stay_down)
+        monkeypatch.setattr("sapwood.agents._run_keeper.RunKeeper.begin", stay_down)
         with pytest.raises(Exception, match="down"):
             await session.approvals[0].approve(by="ann")
         assert not server.alive

@@ -56,7 +56,7 @@ async def test_a_cancel_keeps_what_is_finished_and_says_honestly_what_is_known_o
     session = await runtime.sessions.ensure_running(Agent("a", model=model, tools=[work]), "c1")
     async with session.send("go") as run:
         await until(run, ToolFinished)
-        assert await session.cancel("enough") is True
+        assert await session.cancel("enough", grace=0) is True
         _, end = await until(run, RunFinished)
     assert (end.outcome, end.reason) == ("cancelled", "enough")
     assert trio.current_time() < 2
@@ -83,7 +83,7 @@ async def test_a_cancel_while_the_model_speaks_drops_the_half_said_and_the_late_
         await until(run, TextStreamed)
         await session.cancel()
         events, end = await until(run, RunFinished)
-    assert names(events) == ["TextDiscarded", "StatusChanged", "RunFinished"]
+    assert names(events) == ["TextDiscarded", "UsageCounted", "StatusChanged", "RunFinished"]
     assert (end.outcome, end.text) == ("cancelled", "")
     assert transcript(session.state.messages) == ["user: go"]
     assert session.state.counters.model_calls == 1

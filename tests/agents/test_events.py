@@ -153,7 +153,7 @@ async def test_after_a_crash_subscriptions_go_on_with_the_restarted_server(
     session = await runtime.sessions.ensure_running(agent("one", "two"), "c1")
     await session.say("1")
     with session.events() as events:
-        monkeypatch.setattr("sapwood.agents._server.receipt_of", crash)
+        monkeypatch.setattr("sapwood.agents._inbox.receipt_of", crash)
         with pytest.raises(ActorDown):
             await session.say("2", message_id="m2")
         monkeypatch.undo()
@@ -201,7 +201,7 @@ async def test_a_run_stream_goes_on_over_a_crash(runtime: Runtime, autojump_cloc
         server_of(runtime).kill()
         seen, end = await until(run, RunFinished)
     assert (end.text, end.run_id) == ("whole", run.receipt.run_id)
-    assert names(seen)[:4] == ["TextDiscarded", "AgentShutdown", "StatusChanged", "TextStreamed"]
+    assert names(seen)[:5] == ["TextDiscarded", "UsageCounted", "AgentShutdown", "StatusChanged", "TextStreamed"]
 
 
 async def test_the_end_of_the_runtime_is_told_too(path: Path, autojump_clock: MockClock) -> None:

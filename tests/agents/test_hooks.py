@@ -161,7 +161,10 @@ async def test_a_hook_that_wants_something_impossible_fails_the_run_and_changes_
     session = await started(runtime, Changing(before=[wrong]))
     end = await finished(session, "go")
     assert end.outcome == "failed"
-    assert "middleware Changing: expected AddMessage, SetTodos, PatchMetadata or ReplaceMessages" in end.reason
+    assert (
+        "middleware Changing: expected AddMessage, QueueMessage, SetTodos, PatchMetadata or ReplaceMessages"
+        in end.reason
+    )
     assert session.state.metadata == {}
     assert (await session.status()).status == "error"
     assert await session.say("again") == "three"
@@ -413,7 +416,7 @@ async def test_a_layer_may_call_the_model_again_and_half_said_text_is_declared_v
     session = await started(runtime, Fallback(), model=model, retry=NO_RETRY)
     async with session.send("go") as run:
         events = [event async for event in run]
-    assert [event.reason for event in of(events, TextDiscarded)] == ["the model is called again"]
+    assert [event.reason for event in of(events, TextDiscarded)] == ["scripted: down"]
     assert session.state.counters.model_calls == 1
 
 

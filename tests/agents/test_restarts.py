@@ -168,6 +168,7 @@ async def test_snapshots_are_saved_as_a_conversation_grows_and_the_journal_is_co
         assert await session.say("question 41") == "answer 41"
 
 
+@pytest.mark.row("AR-22.26")
 async def test_a_snapshot_that_fails_breaks_nothing_and_is_tried_again(
     runtime: Runtime, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

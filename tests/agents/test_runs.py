@@ -455,10 +455,11 @@ async def test_when_no_attempt_is_left_the_half_said_is_void_and_the_run_has_fai
     session = await runtime.sessions.ensure_running(agent, "c1")
     async with session.send("go") as run:
         events = [event async for event in run]
-    assert names(events)[-5:] == ["TextDiscarded", "TextStreamed", "TextDiscarded", "StatusChanged", "RunFinished"]
+    failed = ["TextStreamed", "TextDiscarded", "ModelAttemptFailed", "UsageCounted"]
+    assert names(events)[-10:] == [*failed, *failed, "StatusChanged", "RunFinished"]
     assert run.result is not None
     assert run.result.outcome == "failed"
-    assert (session.state.counters.model_calls, len(model.requests)) == (1, 2)
+    assert (session.state.counters.model_calls, len(model.requests)) == (2, 2)
 
 
 @pytest.mark.row("AR-22.17")

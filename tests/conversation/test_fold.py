@@ -14,11 +14,14 @@ from sapwood.conversation import (
     AddMessage,
     AssistantMessage,
     Decision,
+    Deferral,
     Interrupt,
     Message,
     Operation,
+    Origin,
     PatchMetadata,
     QueuedMessage,
+    QueueMessage,
     SetTodos,
     State,
     Todo,
@@ -65,6 +68,10 @@ def removal(key: str) -> PatchMetadata:
     return PatchMetadata(remove=(key,))
 
 
+def said_later(text: str) -> QueueMessage:
+    return QueueMessage(user(text, f"m{text}"))
+
+
 def queued(item_id: str, text: str) -> j.MessageQueued:
     return j.MessageQueued(QueuedMessage(item_id, user(text, f"m{item_id}")))
 
@@ -75,6 +82,10 @@ def answered(run_id: str, ids: list[str]) -> j.ModelAnswered:
 
 def finished_with(call_id: str, some: tuple[Operation, ...]) -> j.ToolFinished:
     return j.ToolFinished(result(call_id), some)
+
+
+def failed_attempt(run_id: str, following: j.AfterFailure) -> j.ModelAttemptFailed:
+    return j.ModelAttemptFailed(run_id, "model", "busy", Usage(1, 1), following)
 
 
 def raised(call_id: str) -> j.InterruptRaised:
@@ -98,12 +109,15 @@ operations = st.one_of(
     st.builds(SetTodos, st.lists(st.builds(Todo, st.integers(0, 3), st.just("do"))).map(tuple), st.booleans()),
     st.builds(setting, keys, st.integers()),
     st.builds(removal, keys),
+    st.builds(said_later, st.sampled_from(["x", "y"])),
 )
 several = st.lists(operations, max_size=2).map(tuple)
 outcomes = st.sampled_from(["completed", "failed", "cancelled", "interrupted", "paused", "waiting"])
 runs = st.sampled_from(["r1", "r2"])
 events: st.SearchStrategy[j.JournalEvent] = st.one_of(
     st.builds(j.ConversationCreated, st.just("agent")),
+    st.builds(j.ConversationRouted, st.just({"user": 1})),
+    st.builds(j.ConversationCopied, st.just(Origin("c0")), st.lists(messages, max_size=1).map(tuple)),
     st.builds(j.MessageAdded, messages),
     st.builds(queued, st.sampled_from(["q1", "q2"]), st.sampled_from(["x", "y"])),
     st.builds(j.MessageUnqueued, st.sampled_from(["q1", "q2"]), st.sampled_from(["delivered", "cancelled"])),
@@ -114,6 +128,9 @@ events: st.SearchStrategy[j.JournalEvent] = st.one_of(
     st.builds(answered, runs, st.lists(st.sampled_from(CALLS), unique=True)),
     st.builds(intent, call_ids, st.integers(1, 3)),
     st.builds(j.ToolStarted, call_ids),
+    st.builds(j.ToolDeferred, call_ids, st.just(Deferral("job"))),
+    st.builds(j.PauseAsked, runs),
+    st.builds(failed_attempt, runs, st.sampled_from(["retry", "fallback", "fail", "stop"])),
     st.builds(finished_with, call_ids, several),
     st.builds(j.OperationsApplied, several),
     st.builds(
@@ -143,6 +160,8 @@ def _one_of_each() -> list[j.JournalEvent]:
     interrupt = Interrupt("c1", "approval", ToolCall("c1", "tool"))
     return [
         j.ConversationCreated("support", "hash"),
+        j.ConversationRouted({"user": 1}),
+        j.ConversationCopied(Origin("c0")),
         j.MessageAdded(user()),
         j.MessageQueued(QueuedMessage("q1", user("later", "m"))),
         j.QueuedMessageEdited("q1", "sooner"),
@@ -154,7 +173,10 @@ def _one_of_each() -> list[j.JournalEvent]:
         j.InterruptDecided(Decision("c1", "approve")),
         intent("c1"),
         j.ToolStarted("c1"),
+        j.ToolDeferred("c1", Deferral("job-1")),
         j.ToolFinished(result("c1")),
+        j.PauseAsked("r1"),
+        j.ModelAttemptFailed("r1", "model", "busy"),
         j.InterruptClosed("c1"),
         j.OperationsApplied((PatchMetadata({"title": "t"}),)),
         j.MessagesReplaced(("u",)),
@@ -463,5 +485,6 @@ def test_a_reset_clears_the_conversation_and_keeps_what_was_consumed() -> None:
 
     reset = j.apply(full, j.StateReset())
 
-    assert reset == State(agent="support", definition="hash", usage=full.usage, counters=full.counters)
+    kept = {"usage": full.usage, "counters": full.counters, "routing": {"user": 1}, "origin": Origin("c0")}
+    assert reset == State(agent="support", definition="hash", **kept)
     assert j.apply(full, j.StateReset(keep_metadata=True)).metadata == {"title": "t"}

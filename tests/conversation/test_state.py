@@ -41,6 +41,8 @@ def test_a_state_has_no_place_for_configuration() -> None:
         "usage",
         "error",
         "counters",
+        "routing",
+        "origin",
     }
 
 

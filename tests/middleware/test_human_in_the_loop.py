@@ -88,6 +88,7 @@ async def test_a_question_says_everything_that_a_person_needs_to_decide() -> Non
         editable=("cents",),
         created_at=now,
         expires_at=now + 60.0,
+        patience=60.0,
         policy="v7",
     )
     [interrupt] = await asked(HumanInTheLoop(pay=Approval(editable=())), payment(5))

@@ -121,7 +121,7 @@ async def test_operations_come_with_the_result_in_order() -> None:
 
 
 def test_something_else_than_an_operation_is_refused() -> None:
-    with pytest.raises(InvalidTool, match="expected AddMessage, SetTodos or PatchMetadata; got dict"):
+    with pytest.raises(InvalidTool, match="expected AddMessage, QueueMessage, SetTodos or PatchMetadata; got dict"):
         ToolOutput("ok", [{"todos": []}])  # type: ignore[list-item]
 
 

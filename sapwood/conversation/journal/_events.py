@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import attrs
 
 from sapwood.actors import record
 from sapwood.conversation._interrupts import Decision, Interrupt
-from sapwood.conversation._messages import AssistantMessage, Message, ToolCall, ToolResult
+from sapwood.conversation._messages import AssistantMessage, Message, ToolCall, ToolResult, Usage
 from sapwood.conversation._operations import Operation
-from sapwood.conversation._state import QueuedMessage, RunTrigger
+from sapwood.conversation._origin import Origin
+from sapwood.conversation._state import Deferral, QueuedMessage, RunTrigger, Until
+from sapwood.conversation._todos import Todo
 
 RunOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted", "paused", "waiting"]
 """The first three end a run; the others suspend it."""
+
+Cause: TypeAlias = Literal["", "model", "refused", "limit", "not_called", "error"]
+"""Why a run failed: no model could be reached, the model refused, a limit was used up, no tool was called that the run
+was for, or something broke. Empty: it did not fail."""
 
 ClosingOutcome: TypeAlias = Literal["carried_out", "withdrawn", "expired", "dismissed"]
 """Acted upon, made pointless by a message or a cancel, out of time, or a halt that somebody dismissed."""
@@ -30,6 +38,34 @@ class ConversationCreated:
     agent: str
     definition: str = ""
     at: float = 0.0
+
+
+@record("conversation.routed")
+class ConversationRouted:
+    """The conversation belongs to a factory, which builds its agent from this data at every start (S4-037).
+
+    Attributes:
+        routing: JSON-like; never a secret.
+    """
+
+    routing: dict[str, Any]
+
+
+@record("conversation.copied")
+class ConversationCopied:
+    """A new conversation begins with what another one had; of no effect if something was said.
+
+    Attributes:
+        origin: Where it came from.
+        messages: What had been said, every call with its result.
+        todos: The to-dos.
+        metadata: The metadata.
+    """
+
+    origin: Origin
+    messages: tuple[Message, ...] = ()
+    todos: tuple[Todo, ...] = ()
+    metadata: dict[str, Any] = attrs.field(factory=dict[str, Any])
 
 
 @record("message.added")
@@ -70,11 +106,20 @@ class RunStarted:
         run_id: Id of the run.
         trigger: Why.
         at: Wall-clock seconds since 1970 UTC.
+        until: What a new run has to bring about; None for an answer.
     """
 
     run_id: str
     trigger: RunTrigger = "message"
     at: float = 0.0
+    until: Until | None = None
+
+
+@record("run.pause_asked")
+class PauseAsked:
+    """The open run is to pause at the next safe boundary; until it goes on, or ends before."""
+
+    run_id: str
 
 
 @record("run.finished")
@@ -86,12 +131,16 @@ class RunFinished:
         outcome: How.
         detail: Why, in words; of a failed run it becomes the conversation's error.
         at: Wall-clock seconds since 1970 UTC.
+        seconds: How long it ran since it was started or went on.
+        cause: Why it failed, for code; empty if it did not.
     """
 
     run_id: str
     outcome: RunOutcome = "completed"
     detail: str = ""
     at: float = 0.0
+    seconds: float = 0.0
+    cause: Cause = ""
 
 
 @record("model.started")
@@ -100,6 +149,33 @@ class ModelCallStarted:
 
     run_id: str
     model: str = ""
+
+
+AfterFailure: TypeAlias = Literal["retry", "fallback", "fail", "stop"]
+"""What follows a failed attempt: the same model again, the next model, or nothing. `stop`: it was cancelled."""
+
+
+@record("model.attempt_failed")
+class ModelAttemptFailed:
+    """An attempt to call a model failed. Its tokens count, and so does the call that follows it.
+
+    Attributes:
+        run_id: Id of the run.
+        model: The model that failed.
+        problem: What it failed with.
+        usage: Tokens that it consumed, estimated from what was sent and received.
+        following: What is done about it.
+        next_model: The model that is called next; empty if none is.
+        wait: Seconds until then.
+    """
+
+    run_id: str
+    model: str
+    problem: str
+    usage: Usage = attrs.field(factory=Usage)
+    following: AfterFailure = "fail"
+    next_model: str = ""
+    wait: float = 0.0
 
 
 @record("model.answered")
@@ -130,6 +206,14 @@ class ToolStarted:
     """The tool begins; from now on nobody can say that it had no effect until `ToolFinished`."""
 
     call_id: str
+
+
+@record("tool.deferred")
+class ToolDeferred:
+    """A started call goes on elsewhere; also what became known of it at a poll."""
+
+    call_id: str
+    deferral: Deferral
 
 
 @record("tool.finished")
@@ -205,16 +289,21 @@ class StateReset:
 
 JournalEvent: TypeAlias = (
     ConversationCreated
+    | ConversationRouted
+    | ConversationCopied
     | MessageAdded
     | MessageQueued
     | MessageUnqueued
     | QueuedMessageEdited
     | RunStarted
+    | PauseAsked
     | RunFinished
     | ModelCallStarted
+    | ModelAttemptFailed
     | ModelAnswered
     | ToolIntended
     | ToolStarted
+    | ToolDeferred
     | ToolFinished
     | OperationsApplied
     | MessagesReplaced

@@ -11,7 +11,7 @@ from typing import Any
 from sapwood.conversation._evolve import evolve
 from sapwood.conversation._interrupts import Decision, Interrupt
 from sapwood.conversation._messages import AssistantMessage, Message, ToolResult, Usage
-from sapwood.conversation._operations import AddMessage, Operation, PatchMetadata, SetTodos
+from sapwood.conversation._operations import AddMessage, Operation, PatchMetadata, QueueMessage, SetTodos
 from sapwood.conversation._pairs import drop_orphans, place_result
 from sapwood.conversation._state import PendingCall, QueuedMessage, Run, RunPhase, State
 from sapwood.conversation._todos import merge_todos, replace_todos
@@ -58,6 +58,17 @@ def _created(state: State, event: e.ConversationCreated) -> State:
     return evolve(state, agent=event.agent, definition=event.definition)
 
 
+def _routed(state: State, event: e.ConversationRouted) -> State:
+    return evolve(state, routing=event.routing)
+
+
+def _copied(state: State, event: e.ConversationCopied) -> State:
+    if state.messages:
+        return state
+    messages, todos = drop_orphans(event.messages), replace_todos(event.todos)
+    return evolve(state, origin=event.origin, messages=messages, todos=todos, metadata=event.metadata)
+
+
 def _add(state: State, message: Message) -> State:
     if not isinstance(message, ToolResult):
         # `+` copies once; unpacking into a new tuple would copy twice, which long conversations feel at every event.
@@ -74,9 +85,13 @@ def _added(state: State, event: e.MessageAdded) -> State:
 
 
 def _queued(state: State, event: e.MessageQueued) -> State:
-    if any(item.id == event.item.id for item in state.queue):
+    return _enqueue(state, event.item)
+
+
+def _enqueue(state: State, item: QueuedMessage) -> State:
+    if any(each.id == item.id for each in state.queue):
         return state
-    return evolve(state, queue=(*state.queue, event.item))
+    return evolve(state, queue=(*state.queue, item))
 
 
 def _unqueued(state: State, event: e.MessageUnqueued) -> State:
@@ -118,7 +133,8 @@ def _replaced(state: State, event: e.MessagesReplaced) -> State:
 
 def _run_started(state: State, event: e.RunStarted) -> State:
     if state.run is not None and state.run.id == event.run_id:
-        return evolve(state, run=evolve(state.run, phase="running"), error="")
+        pausing = state.run.pausing and event.trigger == "restart"
+        return evolve(state, run=evolve(state.run, phase="running", pausing=pausing), error="")
     self_started = state.counters.self_started
     match event.trigger:
         case "message" | "queue":
@@ -128,20 +144,32 @@ def _run_started(state: State, event: e.RunStarted) -> State:
         case "resume" | "restart":
             pass
     counters = evolve(state.counters, runs=state.counters.runs + 1, self_started=self_started)
-    run = Run(event.run_id, trigger=event.trigger, started_at=event.at)
+    since = state.messages[-1].id if state.messages else ""
+    run = Run(event.run_id, trigger=event.trigger, started_at=event.at, until=event.until, since=since)
     return evolve(state, run=run, error="", counters=counters)
+
+
+def _pause_asked(state: State, event: e.PauseAsked) -> State:
+    if state.run is None or state.run.id != event.run_id:
+        return state
+    return evolve(state, run=evolve(state.run, pausing=True))
 
 
 def _run_finished(state: State, event: e.RunFinished) -> State:
     if state.run is None or state.run.id != event.run_id:
         return state
     phase = AFTER_RUN[event.outcome]
-    run = evolve(state.run, phase=phase) if phase is not None else None
+    run = None
+    if phase is not None:
+        pausing = state.run.pausing and event.outcome != "paused"
+        run = evolve(state.run, phase=phase, seconds=state.run.seconds + event.seconds, pausing=pausing)
     error = (event.detail or "failed") if event.outcome == "failed" else state.error
     return evolve(state, run=run, error=error)
 
 
-def _count(state: State, run_id: str, *, model_calls: int = 0, tool_calls: int = 0, used: Usage = _NO_USAGE) -> State:
+def _count(
+    state: State, run_id: str, *, model_calls: int = 0, tool_calls: int = 0, steps: int = 0, used: Usage = _NO_USAGE
+) -> State:
     counters = evolve(
         state.counters,
         model_calls=state.counters.model_calls + model_calls,
@@ -153,6 +181,7 @@ def _count(state: State, run_id: str, *, model_calls: int = 0, tool_calls: int =
             run,
             model_calls=run.model_calls + model_calls,
             tool_calls=run.tool_calls + tool_calls,
+            steps=run.steps + steps,
             usage=run.usage + used,
         )
     return evolve(state, counters=counters, run=run, usage=state.usage + used)
@@ -162,8 +191,13 @@ def _model_started(state: State, event: e.ModelCallStarted) -> State:
     return _count(state, event.run_id, model_calls=1)
 
 
+def _attempt_failed(state: State, event: e.ModelAttemptFailed) -> State:
+    again = 1 if event.following in ("retry", "fallback") else 0
+    return _count(state, event.run_id, model_calls=again, used=event.usage)
+
+
 def _answered(state: State, event: e.ModelAnswered) -> State:
-    return _count(_add(state, event.message), event.run_id, used=event.message.usage)
+    return _count(_add(state, event.message), event.run_id, steps=1, used=event.message.usage)
 
 
 # --- tools and operations -------------------------------------------------------------------------
@@ -181,6 +215,13 @@ def _intended(state: State, event: e.ToolIntended) -> State:
 def _started(state: State, event: e.ToolStarted) -> State:
     pending = tuple(evolve(each, phase="started") if each.call.id == event.call_id else each for each in state.pending)
     return evolve(state, pending=pending)
+
+
+def _deferred(state: State, event: e.ToolDeferred) -> State:
+    def defer(each: PendingCall) -> PendingCall:
+        return evolve(each, phase="deferred", deferral=event.deferral) if each.call.id == event.call_id else each
+
+    return evolve(state, pending=tuple(defer(each) for each in state.pending))
 
 
 def _finished(state: State, event: e.ToolFinished) -> State:
@@ -212,6 +253,8 @@ def _operate(state: State, operations: tuple[Operation, ...]) -> State:
         match operation:
             case AddMessage(message):
                 state = _add(state, message)
+            case QueueMessage(message, delivery):
+                state = _enqueue(state, QueuedMessage(message.id, message, delivery, by_person=False))
             case SetTodos(todos, merge):
                 state = evolve(state, todos=merge_todos(state.todos, todos) if merge else replace_todos(todos))
             case PatchMetadata(values, remove):
@@ -237,10 +280,15 @@ def _decided(state: State, event: e.InterruptDecided) -> State:
     if interrupt is None or state.decision(decision.interrupt_id) is not None:
         return state
     if decision.verdict == "escalate":
-        passed_on = evolve(interrupt, escalations=(*interrupt.escalations, decision.by))
+        patience = interrupt.patience
+        expires_at = interrupt.expires_at if patience is None else decision.at + patience
+        passed_on = evolve(interrupt, escalations=(*interrupt.escalations, decision.by), expires_at=expires_at)
         interrupts = tuple(passed_on if each is interrupt else each for each in state.interrupts)
         return evolve(state, interrupts=interrupts)
-    return evolve(state, decisions=(*state.decisions, decision))
+    run = state.run
+    if decision.scope == "run" and run is not None and interrupt.call.name not in run.approved:
+        run = evolve(run, approved=(*run.approved, interrupt.call.name))
+    return evolve(state, decisions=(*state.decisions, decision), run=run)
 
 
 def _closed(state: State, event: e.InterruptClosed) -> State:
@@ -262,21 +310,28 @@ def _reset(state: State, event: e.StateReset) -> State:
         metadata=state.metadata if event.keep_metadata else {},
         usage=state.usage,
         counters=state.counters,
+        routing=state.routing,
+        origin=state.origin,
     )
 
 
 _CHANGES: Mapping[type, Callable[[State, Any], State]] = {
     e.ConversationCreated: _created,
+    e.ConversationRouted: _routed,
+    e.ConversationCopied: _copied,
     e.MessageAdded: _added,
     e.MessageQueued: _queued,
     e.MessageUnqueued: _unqueued,
     e.QueuedMessageEdited: _edited,
     e.RunStarted: _run_started,
+    e.PauseAsked: _pause_asked,
     e.RunFinished: _run_finished,
     e.ModelCallStarted: _model_started,
+    e.ModelAttemptFailed: _attempt_failed,
     e.ModelAnswered: _answered,
     e.ToolIntended: _intended,
     e.ToolStarted: _started,
+    e.ToolDeferred: _deferred,
     e.ToolFinished: _finished,
     e.OperationsApplied: _applied,
     e.MessagesReplaced: _replaced,

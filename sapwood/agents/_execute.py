@@ -1,0 +1,134 @@
+"""Carrying out what a client in another process asks, and answering with something that can be sent back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from sapwood.conversation import (
+    Accepted,
+    AlreadyDecided,
+    CancelCommand,
+    CancelQueuedCommand,
+    Command,
+    CommandOutcome,
+    Decided,
+    DecideCommand,
+    Decision,
+    DecisionOutcome,
+    DismissCommand,
+    Done,
+    EditQueuedCommand,
+    Invalid,
+    NotifyCommand,
+    PauseCommand,
+    QueueOutcome,
+    Refusal,
+    Refused,
+    ResetCommand,
+    ResumeCommand,
+    SendCommand,
+    Stale,
+    StatusCommand,
+    StatusOutcome,
+    Taken,
+    command_from_json,
+)
+from sapwood.errors import (
+    ActorDown,
+    AskTimeout,
+    CodecError,
+    InvalidOption,
+    MailboxFull,
+    PersistenceError,
+    RegistryUnavailable,
+    RunInProgress,
+)
+
+if TYPE_CHECKING:
+    from sapwood.agents._session import Session
+
+REFUSALS: Final[tuple[tuple[type[Exception], Refusal], ...]] = (
+    (InvalidOption, "invalid"),
+    (CodecError, "invalid"),
+    (RunInProgress, "busy"),
+    (ActorDown, "not_running"),
+    (RegistryUnavailable, "unavailable"),
+    (PersistenceError, "unavailable"),
+    (AskTimeout, "unavailable"),
+    (MailboxFull, "unavailable"),
+)
+"""What each error means to a client; the first that fits counts. Everything else has `failed`."""
+
+RETRY_AFTER: Final = 1.0
+"""Seconds after which an unavailable command makes sense again, if the error does not say."""
+
+
+def decode_command(data: object) -> Command:
+    """Return the command in what a client has sent, as `json.loads` returned it.
+
+    Raises:
+        CodecError: if it is none; the text says what would be right, and where.
+        FutureVersion: if it was written for a newer version.
+    """
+    return command_from_json(data)
+
+
+def refusal(error: Exception, command_id: str = "") -> Refused:
+    """Return what a client is told of an error that kept a command, or a start, from being carried out."""
+    reason: Refusal = next((meaning for kind, meaning in REFUSALS if isinstance(error, kind)), "failed")
+    retry_after = float(getattr(error, "retry_after", RETRY_AFTER)) if reason == "unavailable" else None
+    return Refused(reason, f"{error}" or type(error).__name__, retry_after, command_id)
+
+
+async def execute(session: Session, command: Command, by: str) -> CommandOutcome:
+    """Carry out a command; whatever goes wrong is an outcome too."""
+    try:
+        return await _carry_out(session, command, by)
+    except Exception as error:
+        return refusal(error, cast("str", getattr(command, "id", "")))
+
+
+async def _carry_out(session: Session, command: Command, by: str) -> CommandOutcome:
+    match command:
+        case SendCommand(text, message_id, delivery, while_running, id=number):
+            receipt = await session.post(
+                text, message_id=message_id, delivery=delivery, while_running=while_running
+            )
+            return Taken(receipt.message_id, receipt.run_id, receipt.queued, number)
+        case DecideCommand(interrupt_id, verdict, arguments, reason, scope, id=number):
+            decision = Decision(interrupt_id, verdict, arguments, reason, by, scope=scope)
+            return _decided(await session.decide(decision), number)
+        case CancelCommand(reason, grace, id=number):
+            return Done(await session.cancel(reason, grace=grace), number)
+        case PauseCommand(id=number):
+            return Done(await session.pause(), number)
+        case ResumeCommand(id=number):
+            return Done(await session.resume(), number)
+        case EditQueuedCommand(message_id, text, id=number):
+            return QueueOutcome(await session.edit_queued(message_id, text), number)
+        case CancelQueuedCommand(message_id, id=number):
+            return QueueOutcome(await session.cancel_queued(message_id), number)
+        case DismissCommand(interrupt_id, id=number):
+            return Done(await session.dismiss(interrupt_id), number)
+        case NotifyCommand(middleware, message, id=number):
+            return Done(await session.notify(middleware, message), number)
+        case ResetCommand(keep_metadata, id=number):
+            await session.reset(keep_metadata=keep_metadata)
+            return Done(changed=True, id=number)
+        case StatusCommand(id=number):
+            now = await session.status()
+            return StatusOutcome(
+                now.status, now.error, now.run_id, now.messages, now.queued, now.open_interrupts, number
+            )
+
+
+def _decided(outcome: DecisionOutcome, number: str) -> Decided:
+    match outcome:
+        case Accepted():
+            return Decided("accepted", id=number)
+        case AlreadyDecided(by, verdict):
+            return Decided("already_decided", by=by, verdict=verdict, id=number)
+        case Stale(problem):
+            return Decided("stale", problem, id=number)
+        case Invalid(problem):
+            return Decided("invalid", problem, id=number)

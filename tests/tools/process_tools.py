@@ -1,0 +1,52 @@
+"""Tools that run in processes of their own; at the top of a module, where another process finds them."""
+
+from __future__ import annotations
+
+import enum
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from sapwood.tools import tool
+
+
+class Speed(enum.Enum):
+    SLOW = "slow"
+    FAST = "fast"
+
+
+@tool(process=True)
+def who_am_i(speed: Speed) -> dict[str, object]:
+    """Say which process this is, and print something that is no result."""
+    print('{"text": "not the result"}')  # noqa: T201  # that is the point
+    return {"pid": os.getpid(), "speed": speed}
+
+
+@tool(process=True)
+def fail(reason: str) -> str:
+    """Fail."""
+    raise ValueError(reason)
+
+
+@tool(process=True)
+def vanish(code: int) -> str:
+    """End the process at once."""
+    print("last words", file=sys.stderr, flush=True)  # noqa: T201  # that is the point
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def hang(marker: str, polite: bool) -> str:  # noqa: FBT001  # arguments of a tool are named
+    """Write one's number into a file, and hang."""
+    if not polite:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path(marker).write_text(str(os.getpid()), encoding="ascii")
+    while True:
+        time.sleep(0.05)
+
+
+hangs = tool(process=True, name="hangs")(hang)
+hangs_briefly = tool(process=True, name="hangs_briefly", timeout=1.5)(hang)
