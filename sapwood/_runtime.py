@@ -32,7 +32,7 @@ from sapwood.actors import (
     start,
 )
 from sapwood.actors import start_in_thread as start_loop_in_thread
-from sapwood.agents import Services, Sessions, StoredResults
+from sapwood.agents import DrainReport, Services, Sessions, StoredResults
 from sapwood.errors import (
     ActorDown,
     ChildFailed,
@@ -117,7 +117,7 @@ class Runtime:
         self._homes: dict[str, Ref] = {}
         self._store: Store | None = None
         self._root: Ref | None = None
-        self._state: Literal["starting", "open", "stopping", "stopped"] = "starting"
+        self._state: Literal["starting", "open", "draining", "stopping", "stopped"] = "starting"
         self._backend = LocalBackend(options.partitions)
         self.bus = Bus(options.bus if options.bus.store is not None else self._with_store(options.bus))
         """Carries envelopes between named participants."""
@@ -249,6 +249,26 @@ class Runtime:
         if str(self._options.store) == ":memory:":
             return options
         return attrs.evolve(options, store=StoredDeadLetters(lambda: self.store, options.name))
+
+    async def drain(self, deadline: float = 30.0) -> DrainReport:
+        """Bring all agents to rest before the process ends, so that a deploy loses nothing; call it, then leave.
+
+        From the first moment `ready()` is False and nothing new is started: `ensure_running` raises
+        `RegistryUnavailable("draining")` for a conversation that does not run, lookups of it answer
+        `Unavailable("draining")`, `spawn` raises `RuntimeClosed`. What runs can be found and used as before. Each run
+        is left at its next boundary, with everything journaled; then its server stops and gives the conversation free
+        to whoever claims it next, where the run goes on by itself.
+
+        Args:
+            deadline: Seconds for the runs to come to a boundary. Those that have not by then are stopped wherever they
+                are; of these the model call in flight is lost, and tools are treated as after a crash.
+
+        Raises:
+            RegistryUnavailable: if it cannot be told which agents run; leave the block then, which stops them all.
+        """
+        if self._state == "open":
+            self._state = "draining"
+        return await self.sessions.drain(deadline)
 
     def _default_backend(self, scope: Scope) -> FileBackend:
         return SQLiteBackend(self.store, scope, self.environment)

@@ -7,6 +7,7 @@ from sapwood.agents._execute import refusal as refusal
 from sapwood.agents._factories import Conversation as Conversation
 from sapwood.agents._factories import Factory as Factory
 from sapwood.agents._factories import FactoryRouter as FactoryRouter
+from sapwood.agents._drain import DrainReport as DrainReport
 from sapwood.agents._limits import Limits as Limits
 from sapwood.agents._pending_approval import PendingApproval as PendingApproval
 from sapwood.agents._publisher import Publisher as Publisher

@@ -58,6 +58,7 @@ class RunEngine:
         self._context = context
         self._stop = StopSignal()
         self._speaking = trio.CancelScope()
+        self.held = False
         self._hooks = Hooks(agent, log, context)
         self._models = ModelCalls(agent, log, publisher, context)
         self.decisions = Decisions(log, context)
@@ -120,7 +121,8 @@ class RunEngine:
         if self._stop.asked:
             return Outcome("cancelled", self._stop.reason)
         state = self._state
-        if state.run is not None and state.run.pausing and final_answer(state) is None:
+        pausing = self.held or (state.run is not None and state.run.pausing)
+        if pausing and final_answer(state) is None:
             return Outcome("paused")
         waiting = {interrupt.id for interrupt in state.interrupts}
         if any(each.call.id not in waiting and each.phase != "deferred" for each in state.pending):

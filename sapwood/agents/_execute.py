@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final, cast
 
 from sapwood.conversation import (
@@ -64,12 +65,17 @@ RETRY_AFTER: Final = 1.0
 
 
 def decode_command(data: object) -> Command:
-    """Return the command in what a client has sent, as `json.loads` returned it.
+    """Return the command in what a client has sent: JSON text, or what `json.loads` made of it.
 
     Raises:
-        CodecError: if it is none; the text says what would be right, and where.
+        CodecError: if it is no JSON or no command; the text says what would be right, and where.
         FutureVersion: if it was written for a newer version.
     """
+    if isinstance(data, str | bytes):
+        try:
+            data = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise CodecError("command", f"expected JSON; got something else: {error}") from error
     return command_from_json(data)
 
 

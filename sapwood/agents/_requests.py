@@ -149,6 +149,14 @@ class PauseRun(Request[bool]):
     """Pause the open run at the next safe boundary; answers whether there was one."""
 
 
+@message("agent.hold", priority=Priority.HIGH)
+class HoldRun(Request[bool]):
+    """Begin no run any more, and leave the open one at its next boundary; answers once nothing is at work.
+
+    Nothing of it is journaled: whoever claims the conversation next goes on there.
+    """
+
+
 @message("agent.resume", priority=Priority.HIGH)
 class ResumeRun(Request[bool]):
     """Let a run go on that is paused, or is about to be; answers whether there was one."""

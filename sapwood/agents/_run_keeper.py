@@ -54,6 +54,8 @@ class RunKeeper:
     async def begin(self, *events: journal.JournalEvent) -> None:
         """Journal events, of which one starts the run or lets it go on, and set to work."""
         await self._log.commit(*events)
+        if self._engine.held:
+            return  # it is journaled as running; whoever claims the conversation next takes it up
         self._cancelled, self._replaced = None, ""
         self._ended = trio.Event()
         self._begun_at = self._actor.environment.monotonic()
@@ -170,6 +172,10 @@ class RunKeeper:
             await self.begin(go_on)
         return True
 
+    def hold(self) -> None:
+        """Begin nothing any more, and leave the run at its next boundary as if the process had ended there."""
+        self._engine.held = True
+
     async def stop(self) -> None:
         """Stop working at once, and wait until nothing works any more; the journal says how to go on."""
         if self.task is not None:
@@ -207,7 +213,7 @@ class RunKeeper:
     async def finish(self, outcome: Outcome) -> None:
         """Journal how the open run ended; begin the next one in the same step if messages wait for that."""
         state = self._log.state
-        if state.run is None:
+        if state.run is None or (self._engine.held and outcome.outcome == "paused" and not state.run.pausing):
             return
         if self._goes_on(state, outcome):
             await self.begin(self._events.go_on(state.run.id, "resume"))

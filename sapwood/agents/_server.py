@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from sapwood.actors import Actor, Continue, Crashed, ExitReason, Failure, Shutdown, TaskDone, handle
+from sapwood.actors import Actor, Continue, Crashed, ExitReason, Failure, Reply, Shutdown, TaskDone, handle
 from sapwood.agents._agent import Agent
 from sapwood.agents._alarms import Alarm
 from sapwood.agents._changes import change_events
@@ -23,6 +23,7 @@ from sapwood.agents._requests import (
     EditQueued,
     GetState,
     GetStatus,
+    HoldRun,
     NotifyMiddleware,
     PauseRun,
     QueueAnswer,
@@ -64,6 +65,8 @@ class AgentServer(Actor):
         self._publisher = publisher
         self._services = services
         self._local: dict[str, Any] = {}
+        # Those who wait until nothing is at work any more.
+        self._holders: list[Reply[bool]] = []
         self._toolbox = Toolbox(agent.tools)
         self._loaded: Log | None = None
         self._engine: RunEngine
@@ -201,9 +204,20 @@ class AgentServer(Actor):
         return await self._answer(self._runs.resume())
 
     @handle
+    def hold_run(self, message: HoldRun) -> bool | None:
+        self._runs.hold()
+        self._watch.stop_polling()
+        if self._runs.task is None:
+            return True
+        self._holders.append(self.reply_later())
+        return None
+
+    @handle
     async def task_ended(self, message: TaskDone) -> None:
         if message.task is self._runs.task:
             await self._answer(self._run_ended(message))
+            while self._holders and self._runs.task is None:
+                self._holders.pop()(value=True)
         else:
             await self._answer(self._watch.polled(message))
 

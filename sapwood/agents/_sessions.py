@@ -22,6 +22,7 @@ from sapwood.actors import (
 )
 from sapwood.agents._agent import Agent
 from sapwood.agents._blueprint import Blueprint
+from sapwood.agents._drain import DrainReport, drain_servers
 from sapwood.agents._factories import Conversation, Factory
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._server import AgentServer
@@ -39,8 +40,8 @@ from sapwood.errors import (
 )
 from sapwood.models import ClosableModel
 from sapwood.persistence import AgentPersistence, Stored
-from sapwood.registry import Lookup, NotRunning, Registry, Running, Unavailable
-from sapwood.supervision import ChildSpec, DynamicSupervisor, Supervisor, child, terminate_child
+from sapwood.registry import Key, Lookup, NotRunning, Registry, Running, Unavailable
+from sapwood.supervision import ChildSpec, DynamicSupervisor, Supervisor, child, terminate_child, which_children
 
 SERVER = "agent"
 TREE = "agent_tree"
@@ -84,6 +85,7 @@ class Sessions:
         self._publishers: dict[str, Publisher] = {}
         self._models: dict[ClosableModel, None] = {}
         self._factory: Factory | None = None
+        self._draining = False
         self._stored = StoredConversations(lambda: self._services.journal(), services.owner, environment)
         telemetry.subscribe(self._watch, Exited)
 
@@ -201,6 +203,8 @@ class Sessions:
         for _ in range(ATTEMPTS):
             # Taken before the start, since it outlives a server that fails and tells why.
             publisher = self.publisher(agent_id)
+            if self._draining and not isinstance(self._registry.lookup_nowait((TREE, agent_id)), Running):
+                raise RegistryUnavailable(f"start agent {agent_id!r}", "draining")
             found = await self._registry.get_or_start((TREE, agent_id), spec, under=self._home())
             if isinstance(found, Unavailable):
                 raise RegistryUnavailable(f"start agent {agent_id!r}", found.reason, found.retry_after)
@@ -243,9 +247,34 @@ class Sessions:
             case Running():
                 return Running(self.session(agent_id))
             case NotRunning() as absent:
-                return absent
+                # What does not run here may run elsewhere by now, and must not be started here.
+                return Unavailable("draining") if self._draining else absent
             case Unavailable() as unknown:
                 return unknown
+
+    async def drain(self, deadline: float) -> DrainReport:
+        """Start nothing any more, and bring all servers to rest and to their end; see `Runtime.drain`.
+
+        Raises:
+            RegistryUnavailable: if it cannot be told what runs; nothing is started any more all the same.
+        """
+        self._draining = True
+        report = DrainReport((), ())
+        over = self._environment.monotonic() + deadline
+        while top := await self._top():
+            # Again, for those whose start was under way.
+            servers = {str(key[1]): ref for key, ref in self._registry.running(SERVER).items()}
+            found = await drain_servers(servers, top, max(0.0, over - self._environment.monotonic()))
+            report = DrainReport(report.rested + found.rested, report.cut + found.cut)
+        return report
+
+    async def _top(self) -> set[str]:
+        """Return the ids of the agents that are no sub-agents, and are starting, running or ending."""
+        home = self._home()
+        if home is None:
+            raise RegistryUnavailable("drain the agents", "recovering")
+        keys = [info.ref.key for info in await which_children(home) if info.ref is not None]
+        return {str(key[1]) for key in cast("list[Key]", keys) if key and key[0] == TREE}
 
     async def stop(self, agent_id: str) -> StopOutcome:
         """Stop the server of a conversation with everything below it; its state stays in the store."""

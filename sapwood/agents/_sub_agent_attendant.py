@@ -10,7 +10,7 @@ import trio
 from sapwood.actors import Crashed
 from sapwood.agents._agent import Agent
 from sapwood.agents._publisher import Publisher
-from sapwood.agents._requests import PauseRun, ResumeRun, SendMessage
+from sapwood.agents._requests import CancelRun, PauseRun, ResumeRun, SendMessage
 from sapwood.agents._session import Session
 from sapwood.agents._sub_agent_homes import SubAgentHomes
 from sapwood.agents._sub_agent_work import WorkEnd, end_of, task_id, was_told
@@ -121,6 +121,8 @@ class Attendant:
             except SapwoodError as error:
                 return WorkEnd("failed", f"it could not start: {error}")
             end = await self._listen()
+            if end is not None and self.dismissed is not None and end.outcome == "cancelled":
+                return WorkEnd("cancelled", self.dismissed, end.usage)
             if end is not None:
                 return end
             match self.publisher.last_exit:
@@ -143,7 +145,7 @@ class Attendant:
             try:
                 session = await self._homes.start(self.agent, self.agent_id, self._parent_id)
                 state = self.publisher.state
-                if state is not None and not was_told(state):
+                if state is not None and not was_told(state) and self.dismissed is None:
                     until = Until((SUBMIT,)) if self._submits else None
                     text = str(self.sub_agent.call.arguments["description"])
                     await session._ask(SendMessage(text, task_id(self.sub_agent), until=until))
@@ -159,26 +161,34 @@ class Attendant:
 
     async def _listen(self) -> WorkEnd | None:
         """Listen until its work has ended; None if its tree has ended before."""
-        publisher = self.publisher
-        with publisher.subscribe(snapshot=True) as events:
-            while True:
+        with self.publisher.subscribe(snapshot=True) as events:
+            end = self._end()
+            while end is None:
                 try:
-                    async for event in events:
-                        if isinstance(event, TELLING + RELAYED):
-                            self._tell(event)
-                        end = end_of(publisher.state, submits=self._submits) if publisher.state is not None else None
-                        if end is not None:
-                            return end
+                    event = await anext(events)
+                except StopAsyncIteration:
+                    return None
                 except SubscriptionLagged:
                     return await self._listen()
-                return None
+                if isinstance(event, TELLING + RELAYED):
+                    self._tell(event)
+                end = self._end()
+        return end
+
+    def _end(self) -> WorkEnd | None:
+        state = self.publisher.state
+        if state is None:
+            return None
+        if self.dismissed is not None and state.run is None and not was_told(state):
+            return WorkEnd("cancelled", self.dismissed)
+        return end_of(state, submits=self._submits)
 
     async def dismiss(self, reason: str, grace: float) -> None:
         """Have it stop: it is asked, and after `grace` seconds cut off; then its tree is stopped."""
         self.dismissed = reason or "cancelled"
         with trio.move_on_after(grace + AFTER_GRACE):
             try:
-                await self.session.cancel(self.dismissed, grace=grace)
+                await self.session._ask(CancelRun(self.dismissed, grace, background=True))
             except (ActorDown, RegistryUnavailable, PersistenceError):
                 await self._homes.stop(self.agent_id, self._parent_id)
             await self._over.wait()

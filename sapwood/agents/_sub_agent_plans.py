@@ -9,11 +9,10 @@ from typing import Any, Final
 import attrs
 
 from sapwood.agents._agent import Agent
-from sapwood.agents._limits import Limits
 from sapwood.agents._submit_result import SUBMIT, submit_tool
 from sapwood.conversation import Run
 from sapwood.errors import InvalidOption, ToolError
-from sapwood.middleware import HumanInTheLoop, Middleware, NewAgent, RunLimits, Stack, SubAgentPlan
+from sapwood.middleware import HumanInTheLoop, Middleware, NewAgent, Stack, SubAgentPlan
 
 NOTE: Final = (
     "You work for another agent, which reads nothing of what you do but {end}. Nobody answers questions in a text; "
@@ -100,6 +99,4 @@ def _with_rules(middleware: Sequence[Middleware], parent: Agent) -> tuple[Middle
 
 
 def _rules(middleware: Sequence[Middleware]) -> dict[str, Any]:
-    return {
-        tool: rule for each in middleware if isinstance(each, HumanInTheLoop) for tool, rule in each.rules.items()
-    }
+    return {tool: rule for each in middleware if isinstance(each, HumanInTheLoop) for tool, rule in each.rules.items()}

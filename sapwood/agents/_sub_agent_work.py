@@ -55,7 +55,8 @@ def end_of(state: State, *, submits: bool) -> WorkEnd | None:
         state: The conversation of the sub-agent.
         submits: Whether its result is what it hands in, and not what it says last.
     """
-    if state.run is not None or not was_told(state) or state.queue:
+    at_work = state.run is not None or bool(state.queue) or any(not each.outcome for each in state.sub_agents)
+    if at_work or not was_told(state):
         return None
     usage = total_usage(state)
     text = _submitted(state.messages) if submits else _said(state.messages)

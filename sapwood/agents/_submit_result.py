@@ -56,8 +56,8 @@ def _of_schema(shape: dict[str, Any]) -> Tool[..., Any]:
 
 def _validator(shape: dict[str, Any]) -> Any:
     try:
-        from jsonschema import SchemaError  # noqa: PLC0415  # an extra
-        from jsonschema.validators import validator_for  # noqa: PLC0415  # an extra
+        from jsonschema import SchemaError  # an extra
+        from jsonschema.validators import validator_for  # an extra
     except ImportError as error:
         raise InvalidOption(
             "SubAgent result: a JSON schema needs jsonschema: pip install 'sapwood[mcp]', or give an attrs class"

@@ -1,0 +1,156 @@
+"""Draining: agents come to rest at a boundary, and go on elsewhere as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from sapwood import Agent, NotRunning, Running, Runtime, ScriptedModel, Unavailable, tool
+from sapwood.conversation import RunFinished
+from sapwood.errors import RegistryUnavailable, RuntimeClosed
+from sapwood.middleware import HumanInTheLoop
+from sapwood.models import Delay, call
+from tests.agents.kit import opened, transcript, until
+
+runs: list[str] = []
+
+
+@tool
+async def work(name: str) -> str:
+    """Work for ten seconds."""
+    await trio.sleep(10)
+    runs.append(name)
+    return f"{name} done"
+
+
+@pytest.fixture(autouse=True)
+def no_runs() -> None:
+    runs.clear()
+
+
+def worker(*steps: object, **options: object) -> Agent:
+    return Agent("worker", model=ScriptedModel(*steps), tools=[work], **options)  # type: ignore[arg-type]  # as given
+
+
+@pytest.mark.row("AR-24.39")
+async def test_a_run_is_left_after_its_tools_and_goes_on_by_itself_in_the_next_process(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(worker(call("work", name="one")), "c1")
+        async with session.send("go"):
+            await trio.sleep(1)
+            began = trio.current_time()
+            report = await runtime.drain(60)
+        assert trio.current_time() - began == pytest.approx(9)
+    assert (report.rested, report.cut) == (("c1",), ())
+    assert runs == ["one"]
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(worker("all done"), "c1")
+        with session.events(after=0) as events:
+            _, end = await until(events, RunFinished)
+        assert end.outcome == "completed"
+        assert transcript(session.state.messages) == [
+            "user: go",
+            "model:  -> work",
+            "work: one done",
+            "model: all done",
+        ]
+    assert runs == ["one"]
+
+
+async def test_at_the_deadline_what_is_still_at_work_is_cut_off_and_named(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as runtime:
+        slow = await runtime.sessions.ensure_running(worker([Delay(100), "late"]), "slow")
+        idle = await runtime.sessions.ensure_running(worker("hello"), "idle")
+        await idle.say("hi")
+        async with slow.send("go"):
+            await trio.sleep(1)
+            began = trio.current_time()
+            report = await runtime.drain(5)
+        assert trio.current_time() - began == pytest.approx(5)
+        assert (report.rested, report.cut) == (("idle",), ("slow",))
+        assert runtime.sessions.running() == []
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(worker("in time"), "slow")
+        with session.events(after=0) as events:
+            _, end = await until(events, RunFinished)
+        assert (end.outcome, end.text) == ("completed", "in time")
+
+
+@pytest.mark.row("S4-048")
+async def test_from_the_first_moment_nothing_new_is_started_and_what_runs_is_still_there(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with opened(tmp_path / "store.db") as runtime:
+        session = await runtime.sessions.ensure_running(worker(call("work", name="one")), "c1")
+        async with session.send("go"), trio.open_nursery() as nursery:
+            await trio.sleep(1)
+            nursery.start_soon(runtime.drain, 60)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not runtime.ready()
+            assert isinstance(await runtime.sessions.lookup("c1"), Running)
+            assert (await session.status()).status == "running"
+            assert await runtime.sessions.lookup("c2") == Unavailable("draining")
+            with pytest.raises(RegistryUnavailable) as refused:
+                await runtime.sessions.ensure_running(worker("no"), "c2")
+            assert refused.value.reason == "draining"
+            with pytest.raises(RuntimeClosed):
+                await runtime.spawn(lambda: worker)
+        assert await runtime.sessions.lookup("c1") == Unavailable("draining")
+
+
+async def test_a_message_that_comes_while_draining_is_kept_and_answered_by_the_next_process(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as runtime:
+        slow = await runtime.sessions.ensure_running(worker(call("work", name="one")), "slow")
+        quick = await runtime.sessions.ensure_running(worker("hello"), "quick")
+        async with slow.send("go"), trio.open_nursery() as nursery:
+            await trio.sleep(1)
+            nursery.start_soon(runtime.drain, 60)
+            await trio.testing.wait_all_tasks_blocked()
+            async with quick.send("are you there?"):
+                pass
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(worker("yes"), "quick")
+        with session.events(after=0) as events:
+            _, end = await until(events, RunFinished)
+        assert end.text == "yes"
+
+
+async def test_one_that_waits_for_a_person_rests_already_and_waits_on(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "store.db"
+    agent = worker(call("work", name="one"), middleware=[HumanInTheLoop(work=True)])
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        async with session.send("go") as run:
+            async for _ in run:
+                pass
+        report = await runtime.drain()
+        assert (report.rested, report.cut) == (("c1",), ())
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        assert len(session.approvals) == 1
+
+
+async def test_draining_where_nothing_runs_reports_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with opened(tmp_path / "store.db") as runtime:
+        assert await runtime.sessions.lookup("c1") == NotRunning()
+        report = await runtime.drain()
+        assert (report.rested, report.cut) == ((), ())
+        assert runtime_is_closed_to_new_work(runtime)
+
+
+def runtime_is_closed_to_new_work(runtime: Runtime) -> bool:
+    return not runtime.ready()
