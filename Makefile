@@ -104,6 +104,10 @@ docs: $(VENV)/.dev ## Run every Python block of README.md and docs/
 soak: $(VENV)/.dev ## The long form of the chaos tests: 20,000 interleavings
 	@$(BIN)/python -m pytest -q -n $(WORKERS) -m soak --soak
 
+.PHONY: mutants
+mutants: $(VENV)/.dev ## Mutation testing of supervision and registry; MUTANTS="--sample 100 --seed 7"
+	@$(BIN)/python tests/plugins/mutants.py --workers $(WORKERS) $(MUTANTS)
+
 .PHONY: bench
 bench: $(VENV)/.dev ## Run every program in benchmarks/
 	@for program in benchmarks/*.py; do \
@@ -113,5 +117,5 @@ bench: $(VENV)/.dev ## Run every program in benchmarks/
 
 .PHONY: clean
 clean: ## Remove .venv and everything that tools left behind
-	@rm -rf $(VENV) .rows .hypothesis .*_cache build dist *.egg-info
+	@rm -rf $(VENV) .rows .mutants .hypothesis .*_cache build dist *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,6 +25,9 @@ from sapwood.supervision import (
     start_child,
     supervisor,
 )
+from sapwood.supervision._base import RETRY_CLAIM
+from sapwood.supervision._callers import KEPT
+from sapwood.supervision._stopping import STUCK_AFTER
 from tests.supervision.kit import Stage, Worker
 
 DEFAULTS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
@@ -136,3 +139,28 @@ async def test_a_report_about_one_child_counts_one(autojump_clock: MockClock, st
 
     reports: list[Any] = [event.offender for event in stage.history if isinstance(event, SupervisorReport)]
     assert [offender.count for offender in reports] == [1]
+
+
+def test_the_numbers_that_the_documentation_names_are_those_of_the_code() -> None:
+    assert KEPT == 32
+    assert STUCK_AFTER == 5.0
+    assert RETRY_CLAIM == 0.1
+
+
+@pytest.mark.row("P05")
+@pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
+@pytest.mark.parametrize("shutdown", ["brutal_kill", 5.0])
+@pytest.mark.parametrize("kind", [Supervisor, DynamicSupervisor])
+async def test_a_child_that_ends_as_it_was_told_to_is_reported_under_no_restart_type(
+    autojump_clock: MockClock, stage: Stage, restart: Any, shutdown: Any, kind: Any
+) -> None:
+    spec = stage.worker("a", restart=restart, shutdown=shutdown)
+    if kind is Supervisor:
+        top = await stage.supervise(spec)
+    else:
+        top = await stage.system.spawn(DynamicSupervisor)
+        await start_child(top, spec)
+    await top.stop()
+
+    assert stage.alive == []
+    assert stage.reports == []

@@ -66,7 +66,7 @@ async def test_failures_after_a_refusal_use_the_budget_again(
     await trio.sleep(1)
 
     assert top.exit_reason == Shutdown("reached max restart intensity")
-    # The first attempt is the one that was refused before; it and the next three stay within the budget of three.
+    # The attempt that was refused is made again for the unit that it has used already; two more fit into the budget.
     assert stage.plan.attempts == ["a"] * 3
 
 
@@ -129,11 +129,11 @@ async def test_a_dynamic_child_that_still_starts_is_listed_as_stopped_and_counts
     async with trio.open_nursery() as nursery:
         nursery.start_soon(start_child, top, stage.worker("a"))
         await stage.settle()
-        tree = [cell.label for cell in stage.system.actors]
-        assert tree == [top.label, "a"]
-        statistics = top._cell.actor
-        assert isinstance(statistics, DynamicSupervisor)
-        [starting] = statistics._children.values()
+        assert [cell.label for cell in stage.system.actors] == [top.label, "a"]
+        # A request would have to wait until the child has started, so the table is looked at.
+        actor = top._cell.actor
+        assert isinstance(actor, DynamicSupervisor)
+        [starting] = actor._children.values()
         assert (starting.state, starting.ref) == ("stopped", None)
     [info] = await which_children(top)
     assert (info.state, info.ref) == ("running", stage.ref("a"))

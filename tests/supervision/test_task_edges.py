@@ -11,7 +11,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from sapwood.actors import Actor, Exit, Killed, handle
+from sapwood.actors import Actor, Exit, Killed, Shutdown, handle
 from sapwood.errors import ChildFailed, InvalidChildSpec, InvalidOption, NotOwner
 from sapwood.supervision import (
     DynamicSupervisor,
@@ -22,10 +22,12 @@ from sapwood.supervision import (
     child,
     partition,
     partition_count,
+    resize_partitions,
+    stable_hash,
     start_child,
 )
 from sapwood.supervision._requests import StartChild
-from tests.supervision.kit import Call, Stage, on_stage, simulate
+from tests.supervision.kit import Call, Name, SlowWorker, Stage, Worker, on_stage, simulate
 
 
 async def double(number: int) -> int:
@@ -145,34 +147,30 @@ class TestTasks:
     async def test_an_item_of_a_stream_gets_five_seconds_to_stop(self, autojump_clock: MockClock, stage: Stage) -> None:
         tasks = await make_tasks(stage)
 
-        async def stubborn(_item: int) -> None:
-            with trio.CancelScope(shield=True):
-                await trio.sleep(60)
+        async def clean_up_for(seconds: float) -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(seconds)
 
-        task = await tasks._start_item(stubborn, 1)
+        started = [await tasks._start_item(clean_up_for, seconds) for seconds in (4.9, 5.1)]
         await trio.sleep(1)
-        begun = stage.clock()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tasks.supervisor.stop)
-            await trio.sleep(4.9)
-            assert task.ref.alive
-        assert task.ref.exit_reason == Killed()
-        assert stage.clock() - begun >= 5
+        await tasks.supervisor.stop()
+
+        assert [task.ref.exit_reason for task in started] == [Shutdown(), Killed()]
 
     async def test_work_whose_caller_died_before_it_was_handed_over_is_not_begun(
         self, autojump_clock: MockClock, stage: Stage
     ) -> None:
         log: list[str] = []
+        tasks, caller = await make_tasks(stage), await stage.system.spawn(Trapper)
 
-        async def act(stage: Stage) -> None:
-            tasks = await make_tasks(stage)
-            caller = await stage.system.spawn(Trapper)
-            caller.tell(Call(lambda: tasks.launch_nolink(work_for, 5.0, log)))
-            caller.kill()
-            await trio.sleep(10)
-            assert tasks.supervisor.alive
+        caller.tell(Call(lambda: tasks.launch_nolink(work_for, 5.0, log)))
+        caller.kill()
+        await trio.sleep(10)
 
-        await act(stage)
+        assert tasks.supervisor.alive
         assert log == []
 
 
@@ -246,6 +244,69 @@ class TestPartitions:
         top = await stage.system.spawn(partial(PartitionSupervisor, stage.worker("w"), partitions=1))
 
         assert {partition(top, key) for key in (0, 1, -7, "a", ("b", 2))} == {partition(top, 0)}
+
+
+class TestResizing:
+    async def test_no_key_leads_to_a_partition_that_is_about_to_stop(
+        self, autojump_clock: MockClock, stage: Stage
+    ) -> None:
+        spec = child(partial(SlowWorker, cleanup=3.0), "w", stage.plan, shutdown=5.0)
+        top = await stage.system.spawn(partial(PartitionSupervisor, spec, partitions=4))
+        kept = {partition(top, 0), partition(top, 1)}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(resize_partitions, top, 2)
+            await trio.sleep(1)
+            assert len(stage.alive) == 5
+            assert {partition(top, number) for number in range(20)} == kept
+            assert partition_count(top) == 2
+
+    async def test_a_resize_that_fails_stops_what_it_had_begun_last_one_first(
+        self, autojump_clock: MockClock, stage: Stage
+    ) -> None:
+        top = await stage.system.spawn(partial(PartitionSupervisor, child(Worker, "w", stage.plan), partitions=4))
+        await resize_partitions(top, 1)
+        stage.forget()
+        stage.plan.script("w", "ok", "ok", "fail")
+
+        with pytest.raises(ChildFailed):
+            await resize_partitions(top, 4)
+
+        ends = [event for event in stage.events if "shutdown" in event]
+        assert ends == ["-Worker-2 shutdown", "-Worker-1 shutdown"]
+        assert partition_count(top) == 1
+
+
+class Maker:
+    """Makes a worker when it is called."""
+
+    def __call__(self, name: str) -> Worker:
+        return Worker(name)
+
+
+async def test_an_object_whose_call_is_a_plain_one_makes_the_actor(autojump_clock: MockClock, stage: Stage) -> None:
+    ref = await start_child(await stage.system.spawn(DynamicSupervisor), child(Maker(), "a"))
+
+    assert ref is not None
+    assert await ref.ask(Name()) == "a"
+
+
+@pytest.mark.row("M02")
+def test_a_hash_is_the_same_in_every_release() -> None:
+    keys = (None, False, True, 0, 1, 0.0, "", "a", b"a", (), ("a", 1), ((False,),))
+    assert [stable_hash(key) for key in keys] == [
+        6753767377493465268,
+        10627274567523206935,
+        11037929603529112794,
+        12297546399917769860,
+        13024614643441407826,
+        5535435542140061109,
+        2669058277339150580,
+        17943541893490360969,
+        11511738472233352766,
+        18221627273312335878,
+        8062620225738988750,
+        14454107304300434440,
+    ]
 
 
 async def test_what_is_no_spec_is_refused_by_a_dynamic_supervisor_too(autojump_clock: MockClock, stage: Stage) -> None:
