@@ -62,9 +62,12 @@ class Hooks:
         for layer in self._agent.stack.after_model:
             result = await layer.after_model(draft.state, self._seeing(draft))
             if isinstance(result, Suspend):
-                interrupts += self._still_needed(result)
+                interrupts += result.interrupts
             else:
                 draft.add(change_events(layer.name, result or (), self._new_id))
+        # Nobody is asked about a call that an earlier step, or another layer in this one, has dealt with.
+        settled = dealt_with(draft.state)
+        interrupts = [interrupt for interrupt in interrupts if interrupt.id not in settled]
         answer = final_answer(draft.state)
         if answer is None or interrupts:
             await self._log.commit(*draft.events, *self._dispatch(draft.state, interrupts))
@@ -101,13 +104,12 @@ class Hooks:
     def _new_id(self, prefix: str) -> str:
         return self._context().environment.new_id(prefix)
 
-    def _still_needed(self, suspend: Suspend) -> list[Interrupt]:
-        """Return the interrupts of a layer without those about calls that something has been done about."""
-        state = self._log.state
-        answer = last_answer(state)
-        touched = {call.id for call in answer.tool_calls} if answer is not None else set[str]()
-        touched -= {call.id for call in untouched_calls(state)}
-        return [interrupt for interrupt in suspend.interrupts if interrupt.id not in touched]
+
+def dealt_with(state: State) -> set[str]:
+    """Return the ids of the calls of the last answer about which something has been done."""
+    answer = last_answer(state)
+    calls = {call.id for call in answer.tool_calls} if answer is not None else set[str]()
+    return calls - {call.id for call in untouched_calls(state)}
 
 
 def due(state: State, deliveries: tuple[Delivery, ...]) -> list[journal.JournalEvent]:

@@ -133,3 +133,10 @@ async def test_a_run_fails_at_its_limit_if_that_is_wanted(
 def test_limits_that_limit_nothing_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidOption, match=problem):
         CallLimits(**options)
+
+
+async def test_nobody_is_asked_about_a_call_that_the_limit_has_refused(path: Path, autojump_clock: MockClock) -> None:
+    async with opened(path) as runtime:
+        session = await started(runtime, ScriptedModel([call("pay"), call("pay")]), tool_calls=1)
+        await finished(session, "go")
+        assert [approval.interrupt.id for approval in session.approvals] == ["call_1"]
