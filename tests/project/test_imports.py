@@ -34,7 +34,6 @@ EXTRAS = (
     "coredis",
     "cryptography",
     "hypercorn",
-    "jsonschema",
     "mcp",
     "openai",
     "opentelemetry",
