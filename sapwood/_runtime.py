@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 import attrs
 import trio
 
-from sapwood._collector import Collecting, CollectorPolicy, check_policy
+from sapwood._collector import Collecting, CollectorPolicy
 from sapwood._lifecycle import Tree, bare, includes_cancelled, only_cancelled, only_member
+from sapwood._runtime_options import BUS, STORE, OpenOptions, RuntimeOptions
 from sapwood._signals import handles_signals
 from sapwood.actors import (
     ActorSystem,
@@ -27,7 +28,6 @@ from sapwood.actors import (
     RealEnvironment,
     Ref,
     Telemetry,
-    check_variables,
     log_events,
     start,
 )
@@ -36,8 +36,6 @@ from sapwood.agents import DrainReport, Services, Sessions, StoredResults
 from sapwood.errors import (
     ActorDown,
     ChildFailed,
-    InvalidChildSpec,
-    InvalidOption,
     RegistryUnavailable,
     RuntimeClosed,
     RuntimeFailed,
@@ -53,57 +51,12 @@ from sapwood.supervision import (
     ChildSpec,
     DynamicSupervisor,
     Restart,
-    Supervisor,
     TreeNode,
     child,
     start_child,
     supervision_tree,
     supervisor,
 )
-
-STORE: Final = "store"
-BUS: Final = "bus"
-RESERVED: Final = (STORE, BUS, "core")
-"""Ids of the runtime's own children."""
-
-
-@attrs.frozen
-class RuntimeOptions:
-    """How a runtime is built; see `open_runtime`.
-
-    Raises:
-        InvalidOption, InvalidChildSpec: naming the option that cannot work; nothing has been started.
-    """
-
-    store: str | Path = ":memory:"
-    children: tuple[ChildSpec, ...] = ()
-    synchronous: str = "FULL"
-    partitions: int = 4
-    restarts: int = 10
-    period: float = 5.0
-    shutdown_timeout: float = 30.0
-    log: bool = True
-    gc_policy: CollectorPolicy = "python"
-    propagate: tuple[ContextVar[Any], ...] = ()
-    bus: BusOptions = attrs.field(factory=BusOptions)
-
-    def __attrs_post_init__(self) -> None:
-        timeout = self.shutdown_timeout
-        if not isinstance(timeout, int | float) or not timeout > 0:
-            raise InvalidOption(f"shutdown_timeout: expected seconds > 0; got {timeout!r}")
-        if not isinstance(self.store, str | Path):
-            raise InvalidOption(f'store: expected a path or ":memory:"; got {self.store!r}')
-        check_policy(self.gc_policy)
-        check_variables(self.propagate)
-        LocalBackend(self.partitions)
-        self.supervise(self.children)
-        for spec in self.children:
-            if spec.id in RESERVED:
-                raise InvalidChildSpec("id", "an id other than store, bus and core", spec.id)
-
-    def supervise(self, children: Sequence[ChildSpec]) -> Supervisor:
-        """Make the root supervisor."""
-        return Supervisor(children, strategy="rest_for_one", restarts=self.restarts, period=self.period)
 
 
 class Runtime:
@@ -470,24 +423,6 @@ async def open_runtime(
         if failure is None or not only_cancelled(group):
             failure = unwrap(group)
     tree.raise_outcome(failure)
-
-
-class OpenOptions(TypedDict, total=False):
-    """The options of `open_runtime`."""
-
-    store: str | Path
-    children: Sequence[ChildSpec]
-    environment: Environment | None
-    synchronous: str
-    partitions: int
-    restarts: int
-    period: float
-    shutdown_timeout: float
-    log: bool
-    gc_policy: CollectorPolicy
-    propagate: Sequence[ContextVar[Any]]
-    bus: BusOptions | None
-    signals: bool | None
 
 
 def start_in_thread(*, name: str = "sapwood", **options: Unpack[OpenOptions]) -> LoopThread[Runtime]:
