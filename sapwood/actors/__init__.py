@@ -4,6 +4,7 @@ from sapwood._public import publish as _publish
 from sapwood.actors._actor import Actor as Actor
 from sapwood.actors._asks import Failure as Failure
 from sapwood.actors._asks import Reply as Reply
+from sapwood.actors._bare import single_exceptions_bare as single_exceptions_bare
 from sapwood.actors._birth import Birth as Birth
 from sapwood.actors._birth import Continue as Continue
 from sapwood.actors._birth import Ignore as Ignore

@@ -15,12 +15,12 @@ import attrs
 import trio
 
 from sapwood.actors._actor import Actor
+from sapwood.actors._bare import single_exceptions_bare
 from sapwood.actors._birth import Birth
 from sapwood.actors._cell import Cell
 from sapwood.actors._contexts import check_variables
 from sapwood.actors._deadlines import Deadlines
 from sapwood.actors._environment import Environment, RealEnvironment
-from sapwood.actors._exits import members_of
 from sapwood.actors._mailbox import MailboxOptions
 from sapwood.actors._portal import Portal
 from sapwood.actors._ref import Ref
@@ -210,7 +210,7 @@ async def open_system(
     """
     if environment is not None and not hasattr(environment, "stopwatch"):
         raise InvalidOption(f"open_system: expected an Environment; got {environment!r}")
-    try:
+    with single_exceptions_bare():
         async with trio.open_nursery() as nursery:
             system = ActorSystem(environment or RealEnvironment(), nursery, propagate)
             nursery.start_soon(system.deadlines.run, name="sapwood deadlines")
@@ -219,17 +219,6 @@ async def open_system(
             finally:
                 system.close()
                 nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        members = members_of(group)
-        if len(members) != 1:
-            raise
-        only = members[0]
-        context = only.__context__
-        try:
-            raise only
-        finally:
-            only.__context__ = context
-            del only, members, context
 
 
 def _after_fork() -> None:

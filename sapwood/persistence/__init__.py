@@ -5,6 +5,11 @@ after it. Whoever claims an agent fences off its former owner.
 """
 
 from sapwood._public import publish as _publish
+from sapwood.persistence._agent_persistence import AgentPersistence as AgentPersistence
+from sapwood.persistence._agent_persistence import LoadOutcome as LoadOutcome
+from sapwood.persistence._agent_persistence import Missing as Missing
+from sapwood.persistence._agent_persistence import NumberedLine as NumberedLine
+from sapwood.persistence._agent_persistence import Stored as Stored
 from sapwood.persistence._codec import decode as decode
 from sapwood.persistence._codec import describe as describe
 from sapwood.persistence._codec import encode as encode

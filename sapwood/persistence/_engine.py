@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar, final
 
 import attrs
 import trio
 
-from sapwood.actors import Environment
+from sapwood.actors import Environment, single_exceptions_bare
 from sapwood.errors import InvalidOption
 from sapwood.persistence._connections import ConnectionOptions, Location, open_writer
 from sapwood.persistence._migrations import MigrationSet, apply_steps
@@ -171,7 +171,7 @@ async def open_store(
     options = ConnectionOptions(synchronous, busy_timeout, wal_limit)
     connection = await environment.in_thread(open_writer, location, options, [JOURNAL_SCHEMA, *migrations])
     parts = _assemble(connection, location, options, environment, readers)
-    with _single_exceptions_bare():
+    with single_exceptions_bare():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(parts.queue.run)
             try:
@@ -195,22 +195,3 @@ def _assemble(
         return _Parts(status, writer, queue, SharedReader(connection, turn, status, environment), environment)
     pool = ReaderPool(location, options, status, environment, readers)
     return _Parts(status, writer, WriteQueue(writer, status, environment, None), pool, environment)
-
-
-@contextmanager
-def _single_exceptions_bare() -> Generator[None]:
-    """Take the only exception out of the group of the nursery, which is no business of the block's author."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        only, *others = group.exceptions
-        if others:
-            raise
-    else:
-        return
-    context = only.__context__
-    try:
-        raise only
-    finally:
-        only.__context__ = context
-        del only, context

@@ -10,13 +10,15 @@ from typing import final
 import attrs
 
 from sapwood.actors import Environment
-from sapwood.errors import InvalidOption, RecordCorrupt, SequenceConflict, StaleEpoch, StoreUnavailable
+from sapwood.errors import AgentExists, InvalidOption, RecordCorrupt, SequenceConflict, StaleEpoch, StoreUnavailable
+from sapwood.persistence._agent_persistence import LoadOutcome, Missing, NumberedLine, Stored
 from sapwood.persistence._protocols import AgentRow, Claim, Entry, StoreEngine
 from sapwood.persistence._rows import (
     Head,
     Loaded,
     Row,
     Unreadable,
+    decode_row,
     entries_of,
     insert,
     load,
@@ -25,6 +27,7 @@ from sapwood.persistence._rows import (
     read_head,
     read_snapshots,
 )
+from sapwood.persistence._transcripts import Line, insert_lines, lines_of, read_lines
 
 AGENTS = """
     SELECT agent_id, epoch, owner, last_seq, at, released,
@@ -35,7 +38,7 @@ AGENTS = """
 
 @final
 class Journal:
-    """Journals of all agents of one store; see `JournalStore` for what each call promises.
+    """Journals of all agents of one store; see `AgentPersistence` for what each call promises.
 
     Args:
         store: An open store.
@@ -73,10 +76,19 @@ class Journal:
             if claim is not None:
                 return claim
 
-    async def append(self, agent_id: str, *, epoch: int, expected_seq: int, events: Sequence[object]) -> int:
+    async def append(
+        self,
+        agent_id: str,
+        *,
+        epoch: int,
+        expected_seq: int,
+        events: Sequence[object],
+        lines: Sequence[object] = (),
+    ) -> int:
         """Append all events or none, and return the new last sequence number once they are durable.
 
-        Without events it only checks that the caller still holds the agent.
+        Lines go to the end of the transcript in the same step. Without events it only checks that the caller still
+        holds the agent.
 
         Raises:
             CodecError: if an event cannot be stored; raised before anything is queued.
@@ -87,8 +99,75 @@ class Journal:
         _check_name("agent_id", agent_id)
         at = self._environment.wall()
         rows = [Row.of(agent_id, seq, epoch, at, event) for seq, event in enumerate(events, expected_seq + 1)]
-        batch = _Batch(agent_id, epoch, expected_seq, at, rows)
+        batch = _Batch(agent_id, epoch, expected_seq, at, rows, lines_of(lines))
         return await self._store.write(lambda connection: _append(connection, batch))
+
+    async def create(
+        self, agent_id: str, *, owner: str, events: Sequence[object], lines: Sequence[object] = ()
+    ) -> None:
+        """Write the beginning of an agent of which nothing is stored, as a claim, an append and a release in one step.
+
+        Raises:
+            AgentExists: if something is stored of it; nothing was changed, and whoever holds it still does.
+            CodecError: if something cannot be stored; raised before anything is queued.
+            StoreUnavailable: if the store cannot write; nothing was.
+        """
+        _check_name("agent_id", agent_id)
+        _check_name("owner", owner)
+        claimant = _Claimant(agent_id, owner, self._environment.wall())
+        lines_of(events)
+        await self._store.write(partial(_create, claimant=claimant, events=events, lines=lines_of(lines)))
+
+    async def load(self, agent_id: str) -> LoadOutcome:
+        """Return what is stored of an agent; claims nothing, and disturbs nobody who holds it.
+
+        Raises:
+            RecordCorrupt: if a record cannot be read or is missing. Its bytes are copied to quarantine.
+            FutureVersion: if newer code wrote a record.
+            StoreUnavailable: if the store cannot answer.
+        """
+        _check_name("agent_id", agent_id)
+        loaded = await self._store.read(lambda connection: load(connection, agent_id))
+        await self._quarantine(loaded.unreadable, loaded.failure)
+        if loaded.failure is not None:
+            raise loaded.failure
+        if loaded.head is None or (loaded.snapshot is None and not loaded.tail):
+            return Missing(agent_id)
+        head = loaded.head
+        return Stored(agent_id, head.epoch, loaded.snapshot, loaded.snapshot_seq, loaded.tail, head.last_seq)
+
+    async def read_transcript(
+        self, agent_id: str, *, after: int = 0, before: int | None = None, limit: int = 100, last: bool = False
+    ) -> list[NumberedLine]:
+        """Return up to `limit` lines with numbers above `after` and below `before`, in order.
+
+        Args:
+            agent_id: The agent; an unknown one has no lines.
+            after: Number that the lines come after.
+            before: Number that they come before; None for no such limit.
+            limit: Most lines to return.
+            last: Return the last ones of them instead of the first ones.
+
+        Raises:
+            RecordCorrupt: if a line cannot be read; its bytes are copied to quarantine.
+            FutureVersion: if newer code wrote one.
+            StoreUnavailable: if the store cannot answer.
+        """
+        _check_name("agent_id", agent_id)
+        if limit < 1:
+            raise InvalidOption(f"limit: expected at least 1 line; got {limit!r}")
+        rows = await self._store.read(
+            lambda connection: read_lines(connection, agent_id, after, before, limit, last=last)
+        )
+        found: list[NumberedLine] = []
+        for row in rows:
+            line = decode_row("transcript", row)
+            if isinstance(line, Unreadable):
+                failure = line.error()
+                await self._quarantine([line], failure)
+                raise failure
+            found.append(NumberedLine(row.seq, line))
+        return found
 
     async def save_snapshot(self, agent_id: str, *, epoch: int, seq: int, state: object) -> None:
         """Save the state that the events up to `seq` fold to; one for the same `seq` is replaced.
@@ -276,6 +355,7 @@ class _Batch:
     expected_seq: int
     at: float
     rows: Sequence[Row]
+    lines: Sequence[Line] = ()
 
 
 def _append(connection: sqlite3.Connection, batch: _Batch) -> int:
@@ -288,7 +368,24 @@ def _append(connection: sqlite3.Connection, batch: _Batch) -> int:
         head = _check_epoch(connection, batch.agent_id, batch.epoch)
         raise SequenceConflict(batch.agent_id, batch.expected_seq, head.last_seq)
     insert(connection, "journal", batch.rows)
+    insert_lines(connection, batch.agent_id, batch.epoch, batch.at, batch.lines)
     return batch.expected_seq + len(batch.rows)
+
+
+def _create(
+    connection: sqlite3.Connection, claimant: _Claimant, events: Sequence[object], lines: Sequence[Line]
+) -> None:
+    agent_id, at = claimant.agent_id, claimant.at
+    head = read_head(connection, agent_id)
+    if head is not None and not head.deleted and head.last_seq > head.base_seq:
+        raise AgentExists(agent_id)
+    if head is not None and not head.deleted and read_snapshots(connection, agent_id, limit=1):
+        raise AgentExists(agent_id)
+    claim = _take_over(connection, claimant, Loaded(head, snapshot_seq=0 if head is None else head.last_seq))
+    assert claim is not None
+    rows = [Row.of(agent_id, seq, claim.epoch, at, event) for seq, event in enumerate(events, claim.seq + 1)]
+    _append(connection, _Batch(agent_id, claim.epoch, claim.seq, at, rows, lines))
+    connection.execute("UPDATE agents SET released = 1 WHERE agent_id = ?", (agent_id,))
 
 
 def _save_snapshot(connection: sqlite3.Connection, row: Row) -> None:
@@ -324,4 +421,5 @@ def _delete(connection: sqlite3.Connection, agent_id: str, epoch: int | None, at
     )
     connection.execute("DELETE FROM journal WHERE agent_id = ?", (agent_id,))
     connection.execute("DELETE FROM snapshots WHERE agent_id = ?", (agent_id,))
+    connection.execute("DELETE FROM transcript WHERE agent_id = ?", (agent_id,))
     return buried.rowcount == 1

@@ -14,7 +14,7 @@ from sapwood.errors import CodecError, RecordCorrupt
 from sapwood.persistence._codec import decode, encode
 from sapwood.persistence._protocols import Entry
 
-Source = Literal["journal", "snapshots"]
+Source = Literal["journal", "snapshots", "transcript"]
 
 _EVENTS = """
     SELECT agent_id, seq, epoch, at, kind, record, checksum FROM journal
@@ -24,7 +24,7 @@ _SNAPSHOTS = """
     SELECT agent_id, seq, epoch, at, kind, record, checksum FROM snapshots
     WHERE agent_id = ? ORDER BY seq DESC LIMIT ?
 """
-_INSERT: dict[Source, str] = {
+_INSERT: dict[Literal["journal", "snapshots"], str] = {
     "journal": """
         INSERT INTO journal (agent_id, seq, epoch, at, kind, record, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)
     """,
@@ -60,11 +60,11 @@ class Row:
         record = encode(value)
         wire = wire_of(type(value))
         assert wire is not None
-        return cls(agent_id, seq, epoch, at, wire.name, record, _checksum(agent_id, seq, epoch, record))
+        return cls(agent_id, seq, epoch, at, wire.name, record, checksum(agent_id, seq, epoch, record))
 
     def problem(self) -> str | None:
         """Return what is wrong with the stored bytes, or None."""
-        if _checksum(self.agent_id, self.seq, self.epoch, self.record) != self.checksum:
+        if checksum(self.agent_id, self.seq, self.epoch, self.record) != self.checksum:
             return "the checksum does not match: the bytes were changed"
         return None
 
@@ -136,7 +136,7 @@ def read_snapshots(connection: sqlite3.Connection, agent_id: str, limit: int = -
     return [Row(*columns) for columns in connection.execute(_SNAPSHOTS, (agent_id, limit))]
 
 
-def insert(connection: sqlite3.Connection, source: Source, rows: Iterable[Row]) -> None:
+def insert(connection: sqlite3.Connection, source: Literal["journal", "snapshots"], rows: Iterable[Row]) -> None:
     """Insert rows; a snapshot replaces one of the same sequence number."""
     connection.executemany(_INSERT[source], [row.values() for row in rows])
 
@@ -222,5 +222,6 @@ def _missing(agent_id: str, seq: int) -> RecordCorrupt:
     return RecordCorrupt(agent_id, seq, "journal", "the event is missing, or does not belong here")
 
 
-def _checksum(agent_id: str, seq: int, epoch: int, record: bytes) -> int:
+def checksum(agent_id: str, seq: int, epoch: int, record: bytes) -> int:
+    """Return the CRC-32 of what belongs together in a row."""
     return crc32(record, crc32(f"{agent_id}\x00{seq}\x00{epoch}".encode()))

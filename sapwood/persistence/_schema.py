@@ -70,3 +70,20 @@ def create_journal(db: Database) -> None:
             UNIQUE (source, agent_id, seq, found)
         ) STRICT
     """)
+
+
+@JOURNAL_SCHEMA.step
+def create_transcript(db: Database) -> None:
+    # What people see of an agent, line by line; compaction of the journal leaves it alone.
+    db.conn.execute("""
+        CREATE TABLE transcript (
+            agent_id TEXT NOT NULL REFERENCES agents,
+            number INTEGER NOT NULL,
+            epoch INTEGER NOT NULL,
+            at REAL NOT NULL,
+            kind TEXT NOT NULL,
+            record BLOB NOT NULL,
+            checksum INTEGER NOT NULL,
+            PRIMARY KEY (agent_id, number)
+        ) STRICT
+    """)

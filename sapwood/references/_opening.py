@@ -10,10 +10,9 @@ from typing import Any
 import attrs
 import trio
 
-from sapwood.actors import Environment
+from sapwood.actors import Environment, single_exceptions_bare
 from sapwood.errors import PersistenceError, ReferenceUnavailable
 from sapwood.persistence import open_store
-from sapwood.references._bare import single_exceptions_bare
 from sapwood.references._collector import collect_regularly
 from sapwood.references._config import MemoryConfig, RedisConfig, ReferenceConfig, SQLiteConfig
 from sapwood.references._memory import MemoryReferenceStore

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import trio
 
-from sapwood.actors import Environment
+from sapwood.actors import Environment, single_exceptions_bare
 from sapwood.errors import InvalidOption, MissingExtra, ReferenceUnavailable
 from sapwood.references import _redis_scripts as scripts
-from sapwood.references._bare import single_exceptions_bare
 from sapwood.references._metrics import ReferenceListener
 from sapwood.references._pieces import Piece
 from sapwood.references._protocol import Collected

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import trio
 
-from sapwood.actors import Environment
+from sapwood.actors import Environment, single_exceptions_bare
 from sapwood.messaging.events._bus import EventBus
 from sapwood.messaging.events._options import EventBusOptions
 from sapwood.messaging.events._runner import EventObserver
@@ -32,7 +32,7 @@ async def open_event_bus(
     """
     bus = EventBus(environment, options, observer=observer)
     try:
-        with _single_exceptions_bare():
+        with single_exceptions_bare():
             async with trio.open_nursery() as nursery:
                 await nursery.start(bus.run)
                 yield bus
@@ -40,22 +40,3 @@ async def open_event_bus(
                 nursery.cancel_scope.cancel()
     finally:
         bus.close()
-
-
-@contextmanager
-def _single_exceptions_bare() -> Generator[None]:
-    """Take the only exception out of the group of the nursery, which is no business of the block's author."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        only, *others = group.exceptions
-        if others:
-            raise
-    else:
-        return
-    context = only.__context__
-    try:
-        raise only
-    finally:
-        only.__context__ = context
-        del only, context

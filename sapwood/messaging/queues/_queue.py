@@ -10,11 +10,10 @@ from typing import Final, final
 
 import trio
 
-from sapwood.actors import Environment
+from sapwood.actors import Environment, single_exceptions_bare
 from sapwood.errors import InvalidOption, PersistenceError, QueueClosed, QueueFull
 from sapwood.messaging.queues._appending import SHED, Appended, append
 from sapwood.messaging.queues._archive import export_lines, import_lines, read_lines, write_lines
-from sapwood.messaging.queues._bare import single_exceptions_bare
 from sapwood.messaging.queues._core import Core, logger
 from sapwood.messaging.queues._dead_letters import DeadLetters
 from sapwood.messaging.queues._delivery import Delivery
