@@ -44,7 +44,9 @@ class UnknownRoute(SapwoodError):
     def __init__(self, agent_id: str, route: str, known: Sequence[str]) -> None:
         names = ", ".join(map(repr, known)) or "none"
         got = f"the factory {route!r}" if route else "no name, and no rule fits"
-        super().__init__(f"agent {agent_id!r}: expected one of the known factories: {names}; its routing data has {got}")
+        super().__init__(
+            f"agent {agent_id!r}: expected one of the known factories: {names}; its routing data has {got}"
+        )
         self.agent_id = agent_id
         self.route = route
         self.known = tuple(known)

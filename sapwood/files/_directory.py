@@ -12,7 +12,7 @@ import trio
 from sapwood.actors import Environment
 from sapwood.errors import BackendFailed
 from sapwood.files._backend import FileData, FileEntry, Listing
-from sapwood.files._open_directory import OpenDirectory, call, open_directory
+from sapwood.files._open_directory import Content, OpenDirectory, call, open_directory
 from sapwood.files._paths import FilePath
 from sapwood.files._root import TEMPORARY_PREFIX
 
@@ -109,15 +109,32 @@ class DirectoryBackend:
         """Return a file with its content."""
         return await self._run(OpenDirectory.read, path)
 
-    async def write(self, path: FilePath, data: bytes, *, expected_version: int | None = None) -> FileEntry:
+    async def write(
+        self, path: FilePath, data: bytes, *, expected_version: int | None = None, version: int | None = None
+    ) -> FileEntry:
         """Create or replace a file; the permissions of a replaced file are kept."""
         temporary = self._environment.new_id(TEMPORARY_PREFIX)
         modified_ns = int(self._environment.wall() * 1e9)
-        return await self._run(OpenDirectory.write, path, data, expected_version, temporary, modified_ns)
+        content = Content(data, temporary, modified_ns)
+        return await self._run(OpenDirectory.write, path, content, expected_version, version)
 
     async def delete(self, path: FilePath, *, expected_version: int | None = None) -> None:
         """Remove a file, and the directories that it leaves empty."""
         await self._run(OpenDirectory.delete, path, expected_version)
+
+    async def move(
+        self, source: FilePath, target: FilePath, *, expected_version: int | None = None
+    ) -> tuple[FileEntry, ...]:
+        """Rename a file or a directory, in one step of the disk; what a listing skips below a directory moves along.
+
+        After a crash everything lies under the old name or everything under the new one. A name that another program
+        makes between the check and the rename is replaced.
+        """
+        return await self._run(OpenDirectory.move, source, target, expected_version)
+
+    async def reserve(self, count: int) -> int:
+        """Set versions aside; see `ReservingBackend`."""
+        return await self._run(OpenDirectory.reserve, count)
 
     async def _run(self, function: Callable[[OpenDirectory, Unpack[Ts]], T], *args: *Ts) -> T:
         async with self._lock:

@@ -44,7 +44,14 @@ class Gone:
     version: int
 
 
-Line: TypeAlias = "Record | Gone"
+@attrs.frozen
+class Floor:
+    """Every version that is given from now on is above this one."""
+
+    version: int
+
+
+Line: TypeAlias = "Record | Gone | Floor"
 
 
 class Ledger:
@@ -98,7 +105,7 @@ class Ledger:
     def next_version(self, path: FilePath) -> int:
         """Return the version that the next change of a file gets."""
         known = self.records.get(path)
-        return (self.floor if known is None else known.version) + 1
+        return max(self.floor, 0 if known is None else known.version) + 1
 
     def append(self, lines: Iterable[Line]) -> Callable[[], None]:
         """Remember lines durably; return a function that forgets them again.
@@ -107,7 +114,7 @@ class Ledger:
             OSError: if they could not be written; nothing is remembered then.
         """
         added = list(lines)
-        before = {line.path: self.records.get(line.path) for line in added}
+        before = {line.path: self.records.get(line.path) for line in added if not isinstance(line, Floor)}
         floor, end, count = self.floor, self._end, self._lines
 
         def undo() -> None:
@@ -136,7 +143,7 @@ class Ledger:
         if self._fd is None or self._directory is None:
             return
         temporary = f"{_NAME}.new"
-        text = _HEADER + json.dumps(["floor", self.floor]) + "\n" + "".join(map(_encode, self.records.values()))
+        text = _HEADER + _encode(Floor(self.floor)) + "".join(map(_encode, self.records.values()))
         access = os.O_RDWR | os.O_CREAT | os.O_TRUNC
         fd = os.open(temporary, access | NOFOLLOW, 0o600, dir_fd=self._directory)
         try:
@@ -193,7 +200,7 @@ class Ledger:
                 if found != _FORMAT:
                     raise ValueError(f"format {found}, this code knows {_FORMAT}")
             case ["floor", int(floor)] if number > 1:
-                self.floor = max(self.floor, floor)
+                self._apply(Floor(floor))
             case ["put", str(path), int(version), int(size), int(modified), int(inode), str(sha)] if number > 1:
                 self._apply(Record(FilePath(path), version, size, modified, inode, sha))
             case ["gone", str(path), int(version)] if number > 1:
@@ -204,16 +211,20 @@ class Ledger:
     def _apply(self, line: Line) -> None:
         if isinstance(line, Record):
             self.records[line.path] = line
-        else:
+            return
+        if isinstance(line, Gone):
             self.records.pop(line.path, None)
-            self.floor = max(self.floor, line.version)
+        self.floor = max(self.floor, line.version)
 
 
 def _encode(line: Line) -> str:
-    if isinstance(line, Record):
-        values = ["put", line.path, line.version, line.size, line.modified_ns, line.inode, line.sha256]
-    else:
-        values = ["gone", line.path, line.version]
+    match line:
+        case Record():
+            values = ["put", line.path, line.version, line.size, line.modified_ns, line.inode, line.sha256]
+        case Gone():
+            values = ["gone", line.path, line.version]
+        case Floor():
+            values = ["floor", line.version]
     return json.dumps(values, ensure_ascii=False) + "\n"
 
 

@@ -11,24 +11,31 @@ from contextlib import closing
 from typing import TypeVar, TypeVarTuple, Unpack
 from weakref import WeakValueDictionary
 
+import attrs
+
 from sapwood.errors import BackendFailed, FileError, FileMissing, ReadOnly
 from sapwood.files._backend import (
     FileData,
     FileEntry,
     Listing,
     Skipped,
+    check_apart,
     check_deletable,
     check_expected,
     digest,
+    is_at_or_below,
     missing,
+    moved_path,
 )
-from sapwood.files._ledger import Gone, Ledger, Record
+from sapwood.files._ledger import Floor, Gone, Ledger, Record
 from sapwood.files._oserrors import translated
 from sapwood.files._paths import RESERVED_PREFIX, FilePath
 from sapwood.files._root import (
     OPEN_DIRECTORY,
     Place,
     Root,
+    find,
+    free_name,
     quietly_unlink,
     sync,
     write_temporary,
@@ -96,6 +103,15 @@ def call(state: OpenDirectory, function: Callable[[OpenDirectory, Unpack[Ts]], T
         if state.closed:
             raise BackendFailed(state.root.path, "was opened anew by another backend, which has it now; stop this one")
         return function(state, *args)
+
+
+@attrs.frozen
+class Content:
+    """What a file is to hold, the name that it is written under first, and the time it gets."""
+
+    data: bytes
+    temporary: str
+    modified_ns: int
 
 
 class OpenDirectory:
@@ -166,7 +182,8 @@ class OpenDirectory:
                 raise missing(path)
             return self._look(path, place)
 
-    def write(self, path: FilePath, data: bytes, expected: int | None, temporary: str, modified_ns: int) -> FileEntry:
+    def write(self, path: FilePath, content: Content, expected: int | None, version: int | None) -> FileEntry:
+        data = content.data
         self._refuse_if_read_only(path)
         self.root.check_size(path, len(data))
         with translated(path, changing=True), self.root.place(path, create=True) as place:
@@ -175,14 +192,15 @@ class OpenDirectory:
             mode = None if place.found is None else stat.S_IMODE(place.found.st_mode)
             forget: Callable[[], None] | None = None
             try:
-                state = write_temporary(place.directory, temporary, data, mode, modified_ns)
-                record = Record(path, self.ledger.next_version(path), *_signature(state), digest(data))
+                state = write_temporary(place.directory, content.temporary, data, mode, content.modified_ns)
+                given = self.ledger.next_version(path) if version is None else version
+                record = Record(path, given, *_signature(state), digest(data))
                 forget = self.ledger.append([record])
-                os.rename(temporary, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+                os.rename(content.temporary, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
             except BaseException:
                 if forget is not None:
                     forget()
-                quietly_unlink(place.directory, temporary)
+                quietly_unlink(place.directory, content.temporary)
                 raise
             _sync_change(path, place.directory)
         self._compact()
@@ -207,6 +225,56 @@ class OpenDirectory:
                 raise
         self.root.remove_empty_directories(path)
         self._compact()
+
+    def move(self, source: FilePath, target: FilePath, expected: int | None) -> tuple[FileEntry, ...]:
+        self._refuse_if_read_only(source)
+        check_apart(source, target)
+        with translated(source, changing=True):
+            try:
+                with self.root.parent(source) as (origin, segment):
+                    place = find(source, origin, segment)
+                    moving = self._records_of(source, place, expected)
+                    with self.root.parent(target, create=True) as (directory, last):
+                        same = source.rpartition("/")[0] == target.rpartition("/")[0]
+                        name = free_name(target, directory, last, place.name if same else None)
+                        added = self._renumbered(moving, source, target)
+                        forget = self.ledger.append([*(Gone(each.path, each.version) for each in moving), *added])
+                        try:
+                            os.rename(place.name, name, src_dir_fd=origin, dst_dir_fd=directory)
+                        except BaseException:
+                            forget()
+                            raise
+                        _sync_change(target, directory)
+                    _sync_change(source, origin)
+            except FileMissing:
+                check_deletable(source, None, expected)
+                raise
+        self.root.remove_empty_directories(source)
+        self._compact()
+        return tuple(_entry(record) for record in sorted(added, key=lambda record: record.path))
+
+    def reserve(self, count: int) -> int:
+        self._refuse_if_read_only(FilePath(self.root.path))
+        with translated(self.root.path, changing=True):
+            first = max([self.ledger.floor, *(record.version for record in self.ledger.records.values())]) + 1
+            self.ledger.append([Floor(first + count - 1)])
+        return first
+
+    def _records_of(self, source: FilePath, place: Place, expected: int | None) -> list[Record]:
+        """Return the records of a file, or of all files below a directory, after a look at their contents."""
+        if place.found is not None and stat.S_ISDIR(place.found.st_mode):
+            if expected is not None:
+                check_deletable(source, None, expected)
+            paths = [entry.path for entry in self.list_files().entries if is_at_or_below(entry.path, source)]
+            if not paths:
+                raise missing(source)
+            return [self.ledger.records[path] for path in paths]
+        check_deletable(source, self._look(source, place).entry.version, expected)
+        return [self.ledger.records[source]]
+
+    def _renumbered(self, moving: list[Record], source: FilePath, target: FilePath) -> list[Record]:
+        version = max([self.ledger.floor, *(record.version for record in moving)]) + 1
+        return [attrs.evolve(each, path=moved_path(each.path, source, target), version=version) for each in moving]
 
     def _look(self, path: FilePath, place: Place) -> FileData:
         data, state = self.root.read(path, place)

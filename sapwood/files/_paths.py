@@ -206,6 +206,17 @@ class PathIndex:
             return f"differs only by case from {min(self._files[key])!r}; use that spelling or another name"
         return None
 
+    def move_collision(self, source: FilePath, target: FilePath) -> str | None:
+        """Say why a file or directory may not be moved, or return None; only the case of its last name may change."""
+        same_parent = source.rpartition("/")[0] == target.rpartition("/")[0]
+        key = caseless_key(source)
+        if not same_parent or key != caseless_key(target):
+            if target in self._files.get(caseless_key(target), ()):
+                return "exists already; delete it first, or choose another name"
+            return self.collision(target)
+        others = (self._files.get(key, set()) | set(self._directories.get(key, ()))) - {source}
+        return f"differs only by case from {min(others)!r}; use another name" if others else None
+
     def other_spelling(self, path: FilePath) -> str | None:
         """Return an existing file whose name differs from `path` only by case, or None."""
         return min(self._files.get(caseless_key(path), ()), default=None)

@@ -86,13 +86,19 @@ class Root:
             FileExists: if another name is in the way (with `create`).
             InvalidPath: if a component is a link or a special file, or the file has several hard links.
         """
+        with self.parent(path, create=create) as (directory, last):
+            yield _place(path, directory, last, create=create)
+
+    @contextmanager
+    def parent(self, path: FilePath, *, create: bool = False) -> Generator[tuple[int, str]]:
+        """Open the directory that a name lies in; yield it and the last segment. Raises as `place`."""
         *directories, last = path.split("/")
         opened = [os.open(".", OPEN_DIRECTORY, dir_fd=self.fd)]
         made: list[tuple[int, str]] = []
         try:
             for segment in directories:
                 opened.append(_enter(path, opened[-1], segment, made if create else None))
-            yield _place(path, opened[-1], last, create=create)
+            yield opened[-1], last
         except BaseException:
             for directory, name in reversed(made):
                 _quietly_remove_directory(directory, name)
@@ -167,7 +173,7 @@ class Root:
                 if stat.S_ISDIR(state.st_mode):
                     yield from self._walk_into(path, directory, name, skipped, leftovers)
                     continue
-                _require_plain_file(path, state)
+                require_plain_file(path, state)
                 if state.st_size > self.max_file_bytes:
                     raise _too_large(path, state.st_size, self.max_file_bytes)
                 yield Found(path, state, partial(_read, path, directory, name, self.max_file_bytes))
@@ -207,7 +213,7 @@ def _place(path: FilePath, directory: int, segment: str, *, create: bool) -> Pla
         return Place(directory, segment, None)
     state = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if not stat.S_ISDIR(state.st_mode):
-        _require_plain_file(path, state)
+        require_plain_file(path, state)
         return Place(directory, name, state)
     if not create:
         raise missing(path)
@@ -215,6 +221,48 @@ def _place(path: FilePath, directory: int, segment: str, *, create: bool) -> Pla
     if not _remove_if_empty(directory, name):
         raise FileExists(path, "is a directory")
     return Place(directory, segment, None)
+
+
+def free_name(path: FilePath, directory: int, segment: str, moving: str | None) -> str:
+    """Return the name under which `segment` can be made; an empty directory in its place is removed.
+
+    Args:
+        path: The path, for errors.
+        directory: The open directory.
+        segment: The wanted name.
+        moving: A name in the same directory that is about to go, so that only its case may change; None for none.
+
+    Raises:
+        FileExists: if the name is taken or differs only by case from another one.
+    """
+    key = caseless_key(segment)
+    other = next((name for name in _names(directory) if name != moving and caseless_key(name) == key), None)
+    if other is None:
+        return segment
+    if unicodedata.normalize("NFC", other) != segment:
+        raise FileExists(path, f"differs only by case from {other!r}; use that spelling or another name")
+    state = os.stat(other, dir_fd=directory, follow_symlinks=False)
+    if not stat.S_ISDIR(state.st_mode):
+        raise FileExists(path, "exists already; delete it first, or choose another name")
+    if not _remove_if_empty(directory, other):
+        raise FileExists(path, "is a directory")
+    return segment
+
+
+def find(path: FilePath, directory: int, segment: str) -> Place:
+    """Look for a file or a directory.
+
+    Raises:
+        FileMissing: if there is neither.
+        InvalidPath: if it is a link or a special file, or a file with several hard links.
+    """
+    name = _stored_name(path, directory, segment, create=False)
+    if name is None:
+        raise missing(path)
+    state = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if not stat.S_ISDIR(state.st_mode):
+        require_plain_file(path, state)
+    return Place(directory, name, state)
 
 
 def _names(directory: int) -> list[str]:
@@ -251,7 +299,7 @@ def _open_directory(path: FilePath, parent: int, name: str, *, create: bool) -> 
         raise InvalidPath(path, f"{name!r} is {_kind(state)}, which is never followed") from None
 
 
-def _require_plain_file(path: FilePath, state: os.stat_result) -> None:
+def require_plain_file(path: FilePath, state: os.stat_result) -> None:
     if not stat.S_ISREG(state.st_mode):
         raise InvalidPath(path, f"is {_kind(state)}, which is never followed")
     # Another name of the same file may lie outside the root, and there is no way to find out.
@@ -283,7 +331,7 @@ def _read(path: FilePath, directory: int, name: str, limit: int) -> tuple[bytes,
             raise
         try:
             before = os.fstat(fd)
-            _require_plain_file(path, before)
+            require_plain_file(path, before)
             chunks: list[bytes] = []
             size = 0
             while chunk := os.read(fd, _CHUNK):

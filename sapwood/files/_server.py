@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from contextlib import suppress
+from typing import Final, TypeAlias, cast
 
+import attrs
 import trio
 
-from sapwood.actors import Actor, Failure, Request, handle, message
-from sapwood.errors import FileError, InvalidOption
-from sapwood.files._backend import FileBackend, FileEntry
+from sapwood.actors import Actor, Crashed, ExitReason, Failure, TaskDone, handle
+from sapwood.errors import FileError, InvalidOption, UnsavedFiles
+from sapwood.files._backend import FileBackend, FileData, FileEntry, ReservingBackend, Unsaved
+from sapwood.files._buffer import BufferedBackend
 from sapwood.files._quota import Quota
-from sapwood.files._results import FileEdit, FileList, FileStatistics
+from sapwood.files._requests import (
+    DeleteFile,
+    EditFile,
+    FlushFiles,
+    GetFileStatistics,
+    InsertLines,
+    ListFiles,
+    MoveFile,
+    ReadBytes,
+    ReadFile,
+    ReplaceLines,
+    SearchFiles,
+    StatFile,
+    WriteBytes,
+    WriteFile,
+)
+from sapwood.files._results import FileEdit, FileList, FileMove, FileStatistics
+from sapwood.files._saving import Saving
 from sapwood.files._search import SearchResult
 from sapwood.files._text import FileText
 from sapwood.files._tree import FileTree
@@ -24,83 +44,46 @@ CLOSE_WITHIN: Final = 10.0
 """Seconds that closing the backend may take."""
 
 
-@message("files.list")
-class ListFiles(Request[FileList]):
-    """See `FileTree.ls`."""
+@attrs.frozen
+class FileOptions:
+    """How the files of a scope are kept.
 
-    pattern: str = "**"
-    limit: int = 1000
+    Attributes:
+        limits: The quota; None for the default one.
+        deny: Globs of paths that no tool may touch; see `DenyRules`.
+        read_only: Refuse every change.
+        saving: Put off the saving of edits; None saves before a change is answered.
+    """
 
-
-@message("files.read")
-class ReadFile(Request[FileText]):
-    """See `FileTree.read`."""
-
-    path: str
-    start_line: int = 1
-    limit: int = 2000
-
-
-@message("files.write")
-class WriteFile(Request[FileEntry]):
-    """See `FileTree.write`."""
-
-    path: str
-    content: str
-    expected_version: int | None = None
-
-
-@message("files.edit")
-class EditFile(Request[FileEdit]):
-    """See `FileTree.edit`."""
-
-    path: str
-    old: str
-    new: str
-    replace_all: bool = False
-    expected_version: int | None = None
-
-
-@message("files.delete")
-class DeleteFile(Request[None]):
-    """See `FileTree.delete`."""
-
-    path: str
-    expected_version: int | None = None
-
-
-@message("files.search")
-class SearchFiles(Request[SearchResult]):
-    """See `FileTree.search`."""
-
-    pattern: str
-    path: str = "**"
-    regular: bool = False
-    max_results: int = 50
-    context_lines: int = 0
-
-
-@message("files.statistics")
-class GetFileStatistics(Request[FileStatistics]):
-    """See `FileTree.statistics`."""
+    limits: Quota | None = None
+    deny: tuple[str, ...] = ()
+    read_only: bool = False
+    saving: Saving | None = None
 
 
 class FileSystemServer(Actor):
     """Serves the files of one scope, one request at a time; a refused request changes nothing and is answered.
 
     Lives apart from the agents that use it (S4-057) and has no state of its own: what its backend holds is there
-    again after a restart.
+    again after a restart. If saving is put off, what is not saved is saved when it stops, is killed or crashes. What
+    could not be saved then is logged by name, and makes an orderly end a crash with `UnsavedFiles`.
     """
 
-    def __init__(self, backend: BackendFactory, limits: Quota | None = None, deny: tuple[str, ...] = ()) -> None:
+    def __init__(self, backend: BackendFactory, options: FileOptions | None = None) -> None:
         self._factory = backend
-        self._limits = limits
-        self._deny = deny
+        self._options = options if options is not None else FileOptions()
         self._tree: FileTree | None = None
         self._failure: Exception | None = None
+        self._is_closed = False
 
     async def on_start(self) -> None:
-        tree = self._tree = FileTree(self._factory(), self.environment, limits=self._limits, deny=self._deny)
+        options = self._options
+        backend = self._factory()
+        if options.saving is not None:
+            backend = BufferedBackend(cast("ReservingBackend", backend), self.environment, options.saving)
+        tree = self._tree = FileTree(
+            backend, self.environment, limits=options.limits, deny=options.deny, read_only=options.read_only
+        )
         settled = trio.Event()
         self.start_task(self._keep_open, tree, settled, name="backend")
         await settled.wait()
@@ -112,17 +95,36 @@ class FileSystemServer(Actor):
         try:
             await tree.open()
             settled.set()
-            await trio.sleep_forever()
+            await tree.keep_saving()
         except Exception as error:
+            if settled.is_set():
+                raise
             # Raised again by `on_start`, which makes it the reason why the start failed.
             self._failure = error
         finally:
             settled.set()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WITHIN):
-                await tree.close()
+            within = CLOSE_WITHIN + (0.0 if self._options.saving is None else self._options.saving.stop_within)
+            # Closes after a kill, which skips `on_stop`. What is not saved was logged, and nobody is left to be told.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + within), suppress(UnsavedFiles):
+                if not self._is_closed:
+                    await tree.close()
+
+    async def on_stop(self, reason: ExitReason) -> None:
+        try:
+            await self._files.close()
+        except UnsavedFiles:
+            self._is_closed = True
+            if not isinstance(reason, Crashed):
+                raise
+        self._is_closed = True
+
+    @handle
+    def saver_ended(self, done: TaskDone) -> None:
+        """End with the task that keeps the backend open: a fault in it must not leave edits waiting for ever."""
+        self.stop(done.reason)
 
     def format_state(self) -> str:
-        return f"limits={self._limits}"
+        return f"options={self._options}"
 
     @property
     def _files(self) -> FileTree:
@@ -178,10 +180,64 @@ class FileSystemServer(Actor):
                 message.pattern,
                 message.path,
                 regular=message.regular,
+                case_sensitive=message.case_sensitive,
                 max_results=message.max_results,
                 context_lines=message.context_lines,
             )
         except (FileError, InvalidOption) as error:
+            return Failure(error)
+
+    @handle
+    async def stat_file(self, message: StatFile) -> FileEntry | Failure:
+        try:
+            return await self._files.stat(message.path)
+        except FileError as error:
+            return Failure(error)
+
+    @handle
+    async def read_bytes(self, message: ReadBytes) -> FileData | Failure:
+        try:
+            return await self._files.read_bytes(message.path)
+        except FileError as error:
+            return Failure(error)
+
+    @handle
+    async def write_bytes(self, message: WriteBytes) -> FileEntry | Failure:
+        try:
+            return await self._files.write_bytes(message.path, message.data, expected_version=message.expected_version)
+        except (FileError, InvalidOption) as error:
+            return Failure(error)
+
+    @handle
+    async def replace_lines(self, message: ReplaceLines) -> FileEdit | Failure:
+        try:
+            return await self._files.replace_lines(
+                message.path, message.first, message.last, message.content, expected_version=message.expected_version
+            )
+        except (FileError, InvalidOption) as error:
+            return Failure(error)
+
+    @handle
+    async def insert_lines(self, message: InsertLines) -> FileEdit | Failure:
+        try:
+            return await self._files.insert_lines(
+                message.path, message.after, message.content, expected_version=message.expected_version
+            )
+        except (FileError, InvalidOption) as error:
+            return Failure(error)
+
+    @handle
+    async def move_file(self, message: MoveFile) -> FileMove | Failure:
+        try:
+            return await self._files.move(message.source, message.target, expected_version=message.expected_version)
+        except (FileError, InvalidOption) as error:
+            return Failure(error)
+
+    @handle
+    async def flush_files(self, message: FlushFiles) -> tuple[Unsaved, ...] | Failure:
+        try:
+            return await self._files.flush(message.seconds)
+        except FileError as error:
             return Failure(error)
 
     @handle

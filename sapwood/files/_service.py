@@ -9,20 +9,28 @@ import trio
 
 from sapwood.actors import Ref, Request
 from sapwood.errors import ActorDown, RegistryUnavailable
-from sapwood.files._backend import FileBackend, FileEntry
+from sapwood.files._backend import FileBackend, FileData, FileEntry, Unsaved
 from sapwood.files._quota import Quota
-from sapwood.files._results import FileEdit, FileList, FileStatistics
-from sapwood.files._search import SearchResult
-from sapwood.files._server import (
+from sapwood.files._requests import (
     DeleteFile,
     EditFile,
-    FileSystemServer,
+    FlushFiles,
     GetFileStatistics,
+    InsertLines,
     ListFiles,
+    MoveFile,
+    ReadBytes,
     ReadFile,
+    ReplaceLines,
     SearchFiles,
+    StatFile,
+    WriteBytes,
     WriteFile,
 )
+from sapwood.files._results import FileEdit, FileList, FileMove, FileStatistics
+from sapwood.files._saving import Saving
+from sapwood.files._search import SearchResult
+from sapwood.files._server import FileOptions, FileSystemServer
 from sapwood.files._sqlite import Scope, scope_key
 from sapwood.files._text import FileText
 from sapwood.registry import Key, Lookup, Registry, Unavailable
@@ -35,12 +43,15 @@ BackendOfScope = Callable[[Scope], FileBackend]
 ANSWER_WITHIN = 30.0
 """Seconds that one operation may take, queueing behind others of its scope included."""
 
+STOP_WITHIN = 5.0
+"""Seconds that a filesystem may take to stop, beside those for saving what was put off."""
+
 RECOVERY_WITHIN = 5.0
 """Seconds that a call waits for a registry that is coming back."""
 
 _PASSING = ("starting", "registry_down", "recovering")
 _ASK_AGAIN = 0.05
-_READS = frozenset({ListFiles, ReadFile, SearchFiles, GetFileStatistics})
+_READS = frozenset({ListFiles, ReadFile, ReadBytes, SearchFiles, StatFile, GetFileStatistics})
 
 
 class FileService:
@@ -56,7 +67,7 @@ class FileService:
         self._registry = registry
         self._home = home
         self._backend = backend
-        self._configured: dict[Scope, tuple[BackendOfScope, Quota | None, tuple[str, ...]]] = {}
+        self._configured: dict[Scope, tuple[BackendOfScope, FileOptions]] = {}
 
     def configure(
         self,
@@ -65,14 +76,24 @@ class FileService:
         *,
         limits: Quota | None = None,
         deny: tuple[str, ...] = (),
+        read_only: bool = False,
+        saving: Saving | None = None,
     ) -> None:
         """Say how a scope's files are kept, before its filesystem is started first.
+
+        Args:
+            scope: Whose files, such as `("user", 1)`.
+            backend: Makes their backend, such as a `Mounts`; None for the store of the runtime.
+            limits: The quota; None for the default one.
+            deny: Globs of paths that no tool may touch.
+            read_only: Refuse every change.
+            saving: Put off the saving of edits, as `BufferedBackend` does; None saves before a change is answered.
 
         Raises:
             InvalidOption: if the scope is no tuple that begins with its kind.
         """
         scope_key(scope)
-        self._configured[scope] = (backend or self._backend, limits, deny)
+        self._configured[scope] = (backend or self._backend, FileOptions(limits, deny, read_only, saving))
 
     def lookup(self, scope: Scope) -> Lookup[Ref]:
         """Say whether the filesystem of a scope runs, without starting it."""
@@ -93,8 +114,17 @@ class FileService:
             RegistryUnavailable: if the registry cannot tell for longer, or the runtime is stopping.
             ChildFailed: if it cannot be started, as when its backend cannot be opened.
         """
-        backend, limits, deny = self._configured.get(scope, (self._backend, None, ()))
-        spec = child(FileSystemServer, lambda: backend(scope), limits, deny, id="filesystem", restart="transient")
+        backend, options = self._configured.get(scope, (self._backend, FileOptions()))
+        # Saving what was put off may take its own time; the rest of the stop the usual one.
+        shutdown = STOP_WITHIN + (options.saving.stop_within if options.saving is not None else 0.0)
+        spec = child(
+            FileSystemServer,
+            lambda: backend(scope),
+            options,
+            id="filesystem",
+            restart="transient",
+            shutdown=shutdown,
+        )
         key = self._key(scope)
         found = await self._registry.get_or_start(key, spec, under=self._home())
         with trio.move_on_after(RECOVERY_WITHIN):
@@ -154,10 +184,45 @@ class FileClient:
         await self._ask(DeleteFile(path, expected_version))
 
     async def search(
-        self, pattern: str, path: str = "**", *, regular: bool = False, max_results: int = 50, context_lines: int = 0
+        self,
+        pattern: str,
+        path: str = "**",
+        *,
+        regular: bool = False,
+        case_sensitive: bool = True,
+        max_results: int = 50,
+        context_lines: int = 0,
     ) -> SearchResult:
         """Find the lines that hold a text or match a regular expression."""
-        return await self._ask(SearchFiles(pattern, path, regular, max_results, context_lines))
+        return await self._ask(SearchFiles(pattern, path, regular, case_sensitive, max_results, context_lines))
+
+    async def stat(self, path: str) -> FileEntry:
+        """Return version, size, time and hash of a file, and whether it is saved."""
+        return await self._ask(StatFile(path))
+
+    async def read_bytes(self, path: str) -> FileData:
+        """Read a whole file, which need not be text."""
+        return await self._ask(ReadBytes(path))
+
+    async def write_bytes(self, path: str, data: bytes, *, expected_version: int | None = None) -> FileEntry:
+        """Create a file or replace its whole content by bytes."""
+        return await self._ask(WriteBytes(path, data, expected_version))
+
+    async def replace_lines(self, path: str, first: int, last: int, content: str, *, expected_version: int) -> FileEdit:
+        """Replace a range of lines by other lines, or by none."""
+        return await self._ask(ReplaceLines(path, first, last, content, expected_version))
+
+    async def insert_lines(self, path: str, after: int, content: str, *, expected_version: int) -> FileEdit:
+        """Insert lines after a line, or with 0 before the first one."""
+        return await self._ask(InsertLines(path, after, content, expected_version))
+
+    async def move(self, source: str, target: str, *, expected_version: int | None = None) -> FileMove:
+        """Give a file, or a directory with all files below it, another name."""
+        return await self._ask(MoveFile(source, target, expected_version))
+
+    async def flush(self, seconds: float = 0.0) -> tuple[Unsaved, ...]:
+        """Save what is held back; return what is still not saved."""
+        return await self._ask(FlushFiles(seconds))
 
     async def statistics(self) -> FileStatistics:
         """Return how much there is and what is hidden."""

@@ -12,7 +12,18 @@ import trio
 
 from sapwood.actors import Environment
 from sapwood.errors import BackendFailed, FileExists, InvalidOption, PersistenceError
-from sapwood.files._backend import FileData, FileEntry, Listing, check_deletable, check_expected, digest, missing
+from sapwood.files._backend import (
+    FileData,
+    FileEntry,
+    Listing,
+    check_apart,
+    check_deletable,
+    check_expected,
+    digest,
+    is_at_or_below,
+    missing,
+    moved_path,
+)
 from sapwood.files._paths import FilePath, caseless_key
 from sapwood.persistence import MigrationSet
 
@@ -32,7 +43,7 @@ FILES_SCHEMA = MigrationSet("files")
 
 @FILES_SCHEMA.step
 def create_files(db: Database) -> None:
-    """Create the files and, for each scope, the highest version of any file deleted from it."""
+    """Create the files and, for each scope, the floor: every version given from now on is above it."""
     # `data` is last, so listing the other columns of a large file does not read it.
     db.conn.execute(
         "CREATE TABLE files (scope TEXT NOT NULL, path TEXT NOT NULL, caseless TEXT NOT NULL, version INTEGER NOT NULL,"
@@ -123,7 +134,9 @@ class SQLiteBackend:
             raise BackendFailed(path, "the content in the store does not have its hash; restore it from a backup")
         return file
 
-    async def write(self, path: FilePath, data: bytes, *, expected_version: int | None = None) -> FileEntry:
+    async def write(
+        self, path: FilePath, data: bytes, *, expected_version: int | None = None, version: int | None = None
+    ) -> FileEntry:
         """Create or replace a file."""
         modified = self._environment.wall()
         sha256 = digest(data)
@@ -131,19 +144,19 @@ class SQLiteBackend:
         def upsert(connection: sqlite3.Connection) -> FileEntry:
             found = self._version(connection, path)
             check_expected(path, found, expected_version)
-            version = (self._floor(connection) if found is None else found) + 1
+            given = max(self._floor(connection), found or 0) + 1 if version is None else version
             try:
                 connection.execute(
                     "INSERT INTO files (scope, path, caseless, version, size, modified, sha256, data)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope, path) DO UPDATE SET"
                     " version = excluded.version, size = excluded.size, modified = excluded.modified,"
                     " sha256 = excluded.sha256, data = excluded.data",
-                    (self._scope, path, caseless_key(path), version, len(data), modified, sha256, data),
+                    (self._scope, path, caseless_key(path), given, len(data), modified, sha256, data),
                 )
             except sqlite3.IntegrityError:
                 problem = "differs only by case from another file; use that spelling or another name"
                 raise FileExists(path, problem) from None
-            return FileEntry(path, version, len(data), modified, sha256)
+            return FileEntry(path, given, len(data), modified, sha256)
 
         with self._translated(path):
             return await self._write(upsert)
@@ -153,15 +166,59 @@ class SQLiteBackend:
 
         def remove(connection: sqlite3.Connection) -> None:
             found = check_deletable(path, self._version(connection, path), expected_version)
-            connection.execute(
-                "INSERT INTO file_floors (scope, floor) VALUES (?, ?)"
-                " ON CONFLICT (scope) DO UPDATE SET floor = max(floor, excluded.floor)",
-                (self._scope, found),
-            )
+            self._raise_floor(connection, found)
             connection.execute("DELETE FROM files WHERE scope = ? AND path = ?", (self._scope, path))
 
         with self._translated(path):
             await self._write(remove)
+
+    async def move(
+        self, source: FilePath, target: FilePath, *, expected_version: int | None = None
+    ) -> tuple[FileEntry, ...]:
+        """Rename a file, or all files below a directory, in one transaction."""
+        check_apart(source, target)
+
+        def rename(connection: sqlite3.Connection) -> tuple[FileEntry, ...]:
+            # "0" is the character after "/", so the range holds exactly what begins with the name and a slash.
+            rows = connection.execute(
+                "SELECT path, version FROM files WHERE scope = ? AND (path = ? OR (path > ? AND path < ?))",
+                (self._scope, source, f"{source}/", f"{source}0"),
+            ).fetchall()
+            if expected_version is not None or not rows:
+                check_deletable(source, self._version(connection, source), expected_version)
+            taken = None if caseless_key(source) == caseless_key(target) else self._taken(connection, target)
+            if taken is not None and is_at_or_below(taken, target):
+                raise FileExists(target, "exists already; delete it first, or choose another name")
+            if taken is not None:
+                raise FileExists(target, f"differs only by case from {taken!r}; use that spelling or another name")
+            version = max(self._floor(connection), *(int(row[1]) for row in rows)) + 1
+            self._raise_floor(connection, version - 1)
+            paths = [(path, moved_path(path, source, target)) for path, _ in rows]
+            try:
+                connection.executemany(
+                    "UPDATE files SET path = ?, caseless = ?, version = ? WHERE scope = ? AND path = ?",
+                    [(new, caseless_key(new), version, self._scope, old) for old, new in paths],
+                )
+            except sqlite3.IntegrityError:
+                problem = "differs only by case from another file; use that spelling or another name"
+                raise FileExists(target, problem) from None
+            return tuple(self._entry(connection, new) for new in sorted(new for _, new in paths))
+
+        with self._translated(source):
+            return await self._write(rename)
+
+    async def reserve(self, count: int) -> int:
+        """Set versions aside; see `ReservingBackend`."""
+
+        def raise_floor(connection: sqlite3.Connection) -> int:
+            sql = "SELECT coalesce(max(version), 0) FROM files WHERE scope = ?"
+            (highest,) = connection.execute(sql, (self._scope,)).fetchone()
+            first = max(int(highest), self._floor(connection)) + 1
+            self._raise_floor(connection, first + count - 1)
+            return first
+
+        with self._translated(None):
+            return await self._write(raise_floor)
 
     async def _read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         if self._unsettled:
@@ -186,6 +243,23 @@ class SQLiteBackend:
     def _floor(self, connection: sqlite3.Connection) -> int:
         row = connection.execute("SELECT floor FROM file_floors WHERE scope = ?", (self._scope,)).fetchone()
         return 0 if row is None else int(row[0])
+
+    def _raise_floor(self, connection: sqlite3.Connection, floor: int) -> None:
+        connection.execute(
+            "INSERT INTO file_floors (scope, floor) VALUES (?, ?)"
+            " ON CONFLICT (scope) DO UPDATE SET floor = max(floor, excluded.floor)",
+            (self._scope, floor),
+        )
+
+    def _taken(self, connection: sqlite3.Connection, path: FilePath) -> str | None:
+        key = caseless_key(path)
+        sql = "SELECT path FROM files WHERE scope = ? AND (caseless = ? OR (caseless > ? AND caseless < ?)) LIMIT 1"
+        row = connection.execute(sql, (self._scope, key, f"{key}/", f"{key}0")).fetchone()
+        return None if row is None else str(row[0])
+
+    def _entry(self, connection: sqlite3.Connection, path: FilePath) -> FileEntry:
+        sql = "SELECT path, version, size, modified, sha256 FROM files WHERE scope = ? AND path = ?"
+        return FileEntry(*connection.execute(sql, (self._scope, path)).fetchone())
 
     @contextmanager
     def _translated(self, path: FilePath | None) -> Generator[None]:

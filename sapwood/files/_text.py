@@ -139,7 +139,7 @@ def plan_replacement(path: FilePath, text: str, old: str, new: str, *, replace_a
         EditMismatch: if `old` does not occur, or, overlapping or not, more often than once without `replace_all`.
     """
     if newline_of(text) == "crlf":
-        old, new = _with_crlf(old), _with_crlf(new)
+        old, new = with_crlf(old), with_crlf(new)
     if not old:
         raise InvalidOption(f"edit of {path!r}: expected the text to replace; got an empty one: write the file instead")
     if old == new:
@@ -153,7 +153,8 @@ def plan_replacement(path: FilePath, text: str, old: str, new: str, *, replace_a
     return Replacement(old, new, count, text.count("\n", 0, first) + 1)
 
 
-def _with_crlf(text: str) -> str:
+def with_crlf(text: str) -> str:
+    """Return a text whose lines all end with CR LF."""
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 

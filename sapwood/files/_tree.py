@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
-from typing import Self
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import trio
 
-from sapwood.actors import Environment
 from sapwood.errors import (
-    BackendFailed,
     EditMismatch,
     FileExists,
     FileMissing,
     InvalidOption,
-    InvalidPath,
     NotText,
     PathDenied,
-    QuotaExceeded,
     ReadOnly,
     VersionConflict,
 )
-from sapwood.files._backend import FileBackend, FileData, FileEntry, Skipped
-from sapwood.files._glob import Glob
-from sapwood.files._inventory import Inventory
-from sapwood.files._paths import DenyRules, FilePath, normalise
-from sapwood.files._quota import Quota, require_range
-from sapwood.files._results import FileEdit, FileList, FileStatistics
-from sapwood.files._search import Searcher, SearchMatch, SearchResult, Stop
-from sapwood.files._text import FileText, decode, encode, plan_replacement, slice_lines
+from sapwood.files._backend import (
+    FileData,
+    FileEntry,
+    SavingBackend,
+    Unsaved,
+    check_apart,
+    is_at_or_below,
+    moved_path,
+)
+from sapwood.files._lines import splice_lines
+from sapwood.files._paths import FilePath, normalise
+from sapwood.files._quota import require_range
+from sapwood.files._results import FileEdit, FileMove
+from sapwood.files._text import decode, encode, plan_replacement
+from sapwood.files._view import FileView
 
-_SECONDS_PER_FILE = 1.0
-_CLOSE_SECONDS = 10.0
-_ENTRIES_PER_TURN = 1000
-_MAX_CONTEXT_LINES = 50
 
-
-class FileTree:
+class FileTree(FileView):
     """The files of one scope, for the tools of all agents that share it.
 
     Every path goes through `normalise` and the deny rules, whichever method it is given to. Case is kept and matters,
@@ -45,9 +42,9 @@ class FileTree:
     Directories exist as far as files lie in them.
 
     Changes are made one at a time. Each is atomic: it is done, durably, when the call returns, or it raised and
-    changed nothing (with the one exception that `DirectoryBackend` names). Nothing is buffered, so a failed save is
-    seen by whoever saved, and the same call may simply be made again (AR-22.20). A cancelled call may have made its
-    change.
+    changed nothing (with the one exception that `DirectoryBackend` names). So a failed save is seen by whoever saved,
+    and the same call may simply be made again (AR-22.20). Only a `BufferedBackend` puts saving off; the entry that a
+    change returns says so. A cancelled call may have made its change.
 
     Any method may raise `BackendFailed` if the backend cannot answer, `InvalidPath` and `PathDenied`.
 
@@ -62,178 +59,6 @@ class FileTree:
     Raises:
         InvalidPattern: if a deny rule is no usable glob.
     """
-
-    def __init__(
-        self,
-        backend: FileBackend,
-        environment: Environment,
-        *,
-        limits: Quota | None = None,
-        deny: Iterable[str] = (),
-        read_only: bool = False,
-        search_seconds: float = 5.0,
-    ) -> None:
-        self.limits = limits if limits is not None else Quota()
-        self.read_only = read_only
-        self._backend = backend
-        self._environment = environment
-        self._deny = DenyRules(deny)
-        self._search_seconds = search_seconds
-        self._lock = trio.Lock()
-        self._is_open = False
-        # Only a holder of the lock changes it.
-        self._inventory = Inventory(self._deny)
-        self._changes = 0
-        self._refused = 0
-
-    async def open(self) -> None:
-        """Open the backend and list its files; contents are read when they are needed.
-
-        Before this and after `close` every other method raises `BackendFailed`. `async with tree:` calls both.
-        """
-        async with self._lock:
-            await self._backend.open()
-            self._is_open = True
-            await self._refresh()
-
-    async def close(self) -> None:
-        """Close the backend; every change is durable already."""
-        async with self._lock:
-            self._is_open = False
-            self._inventory.certain = False
-            await self._backend.close()
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with trio.CancelScope(deadline=self._environment.monotonic() + _CLOSE_SECONDS, shield=True):
-            await self.close()
-
-    # --- reading ----------------------------------------------------------------------------------
-
-    async def ls(self, pattern: str = "**", *, limit: int = 1000) -> FileList:
-        """List the files that a glob matches; see `Glob`. Denied files are left out.
-
-        Args:
-            pattern: `*.md`, `notes/**`, `**/*.{py,pyi}`, or the name of a directory for all below it.
-            limit: Entries to return at most.
-
-        Raises:
-            InvalidPattern: if the pattern is no usable glob.
-            InvalidOption: if `limit` is less than 1.
-        """
-        require_range("limit", limit, 1)
-        matching = await self._matching(pattern)
-        return FileList(tuple(matching[:limit]), len(matching))
-
-    async def read(self, path: str, *, start_line: int = 1, limit: int = 2000) -> FileText:
-        """Read a range of lines.
-
-        Args:
-            path: The file.
-            start_line: First line, from 1. Beyond the end there are no lines; `total_lines` tells.
-            limit: Lines to return at most.
-
-        Raises:
-            FileMissing: if there is no such file.
-            NotText: if it is not UTF-8.
-            InvalidOption: if `start_line` or `limit` is less than 1.
-        """
-        require_range("start_line", start_line, 1)
-        require_range("limit", limit, 1)
-        file = self._admit(path)
-        with self._explaining(file):
-            data = await self._backend.read(file)
-        return slice_lines(data.entry, decode(file, data.data), start_line, limit)
-
-    async def stat(self, path: str) -> FileEntry:
-        """Return version, size, time and hash of a file.
-
-        Raises:
-            FileMissing: if there is no such file.
-        """
-        file = self._admit(path)
-        with self._explaining(file):
-            return await self._backend.stat(file)
-
-    async def search(
-        self,
-        pattern: str,
-        path_glob: str = "**",
-        *,
-        regular: bool = False,
-        case_sensitive: bool = True,
-        max_results: int = 50,
-        context_lines: int = 0,
-    ) -> SearchResult:
-        """Find the lines that hold a text or match a regular expression, file by file in the order of paths.
-
-        Guaranteed: the loop stays free, as matching runs in a thread that lets others run; one file takes at most 1 s
-        and a search about `search_seconds`, measured in real time; what was not searched is named in the result.
-
-        Args:
-            pattern: What to find, at most 1,000 characters.
-            path_glob: Which files to search.
-            regular: Read the pattern as a regular expression.
-            case_sensitive: Whether case counts.
-            max_results: Lines to return at most, up to 1,000.
-            context_lines: Lines to return above and below each, up to 50.
-
-        Raises:
-            InvalidPattern: if `pattern` or `path_glob` cannot be used.
-            InvalidOption: if a number is out of its range.
-        """
-        require_range("max_results", max_results, 1, 1000)
-        require_range("context_lines", context_lines, 0, _MAX_CONTEXT_LINES)
-        searcher = Searcher(pattern, regular=regular, case_sensitive=case_sensitive)
-        files = await self._matching(path_glob)
-        begun = self._environment.stopwatch()
-        matches: list[SearchMatch] = []
-        skipped: list[Skipped] = []
-        searched = 0
-        stopped: Stop = "end"
-        for entry in files:
-            left = self._search_seconds - (self._environment.stopwatch() - begun)
-            if left <= 0:
-                stopped = "time_limit"
-                break
-            # One match more than wanted tells a search that ends there from one that was cut.
-            wanted = max_results + 1 - len(matches)
-            if not wanted:
-                break
-            try:
-                file = await self._backend.read(entry.path)
-                seconds = min(left, _SECONDS_PER_FILE)
-                matches += await self._environment.in_thread(
-                    _search_file, searcher, file, wanted, context_lines, seconds
-                )
-                searched += 1
-            except FileMissing:
-                continue
-            except (NotText, InvalidPath, QuotaExceeded) as error:
-                skipped.append(Skipped(entry.path, error.problem))
-            except TimeoutError:
-                skipped.append(Skipped(entry.path, "the pattern took too long on this file; write a simpler one"))
-        if len(matches) > max_results:
-            stopped = "max_results"
-        return SearchResult(tuple(matches[:max_results]), searched, tuple(skipped), stopped)
-
-    async def statistics(self) -> FileStatistics:
-        """Return how much there is and what is hidden."""
-        async with self._lock:
-            await self._refresh()
-            inventory = self._inventory
-            return FileStatistics(
-                files=len(inventory.entries),
-                total_bytes=inventory.total_bytes,
-                denied=inventory.denied,
-                skipped=inventory.skipped,
-                limits=self.limits,
-                changes=self._changes,
-                refused=self._refused,
-            )
 
     # --- changing ---------------------------------------------------------------------------------
 
@@ -314,19 +139,122 @@ class FileTree:
             await self._backend.delete(file, expected_version=expected_version)
             self._inventory.remove(file)
 
-    # --- within -----------------------------------------------------------------------------------
+    async def replace_lines(self, path: str, first: int, last: int, content: str, *, expected_version: int) -> FileEdit:
+        """Replace a range of lines by other lines, or by none.
 
-    def _require_open(self) -> None:
-        if not self._is_open:
-            raise BackendFailed(".", "the filesystem is not open; call open() first, or use it in `async with`")
+        Numbers of lines mean nothing without a version, as any change may shift them; so the version is demanded. If
+        lines follow, or the last replaced one had an end, the last new one gets an end. In a file whose lines all end
+        with CR LF, each line end in `content` stands for CR LF.
 
-    def _admit(self, path: str) -> FilePath:
+        Args:
+            path: The file.
+            first: First line to replace, from 1.
+            last: Last line to replace.
+            content: The new lines; empty removes the range.
+            expected_version: The version whose lines were counted.
+
+        Raises:
+            FileMissing: if there is no such file.
+            VersionConflict: if it is at another version, or changed while it was edited.
+            InvalidOption: if there is no such range, or nothing would change.
+            NotText: if the file is not UTF-8, or `content` holds a lone surrogate.
+            QuotaExceeded: if a limit would be exceeded or the disk is full.
+            ReadOnly: if changes are refused.
+        """
+        require_range("first", first, 1)
+        require_range("last", last, first)
+        return await self._splice(path, first, last, content, expected_version)
+
+    async def insert_lines(self, path: str, after: int, content: str, *, expected_version: int) -> FileEdit:
+        """Insert lines after a line, or with 0 before the first one.
+
+        The line before them gets an end if it has none, and so do they if lines follow. Raises as `replace_lines`.
+
+        Args:
+            path: The file.
+            after: Number of the line that they come after, from 0 to the number of lines.
+            content: The new lines.
+            expected_version: The version whose lines were counted.
+        """
+        require_range("after", after, 0)
+        if not content:
+            raise InvalidOption(f"insert into {path!r}: expected lines to insert; got an empty text")
+        return await self._splice(path, after + 1, after, content, expected_version)
+
+    async def move(self, source: str, target: str, *, expected_version: int | None = None) -> FileMove:
+        """Give a file, or a directory with all files below it, another name.
+
+        Nothing is ever replaced. Within one backend the move is atomic; between mounts see `Mounts`. Moving to the name
+        it has does nothing. Of a name only the case may be changed.
+
+        Args:
+            source: The file or directory.
+            target: Its new name.
+            expected_version: Move only this version of a file; a directory has no version.
+
+        Raises:
+            FileMissing: if there is neither a file nor a directory of this name.
+            FileExists: if there is something of the new name, or another name is in the way.
+            VersionConflict: if the file is at another version, or absent although a version was expected.
+            InvalidOption: if a version of a directory is expected.
+            PathDenied: also if a deny rule holds for a file below it, under its old or its new name.
+            InvalidPath: also if one name lies below the other, a file below would get too long a path, or `source` is
+                or holds a mount.
+            ReadOnly: if changes are refused.
+        """
+        async with self._changing(source, expected_version) as file:
+            goal = self._admit(target)
+            check_apart(file, goal)
+            await self._refresh()
+            paths = [path for path in self._inventory.entries if is_at_or_below(path, file)]
+            for path in paths:
+                for name in (path, normalise(moved_path(path, file, goal))):
+                    rule = self._deny.match(name)
+                    if rule is not None:
+                        raise PathDenied(name, rule)
+            if not paths and not expected_version:
+                await self._backend.stat(file)
+            known = self._inventory.entries.get(file)
+            if paths and known is None and expected_version is not None:
+                raise InvalidOption(f"move of {file!r}: a directory has no version; leave expected_version out")
+            if expected_version is not None and (known is None or known.version != expected_version):
+                raise VersionConflict(file, expected_version, 0 if known is None else known.version)
+            if file == goal:
+                return FileMove(file, goal, tuple(self._inventory.entries[path] for path in sorted(paths)))
+            collision = self._inventory.index.move_collision(file, goal)
+            if collision is not None:
+                raise FileExists(goal, collision)
+            entries = await self._backend.move(file, goal, expected_version=expected_version)
+            for path in paths:
+                self._inventory.remove(path)
+            for entry in entries:
+                self._inventory.put(entry)
+            return FileMove(file, goal, entries)
+
+    async def write_bytes(self, path: str, data: bytes, *, expected_version: int | None = None) -> FileEntry:
+        """Create a file or replace its whole content by bytes, which need not be text; raises as `write`."""
+        async with self._changing(path, expected_version) as file:
+            return await self._put(file, data, expected_version)
+
+    # --- saving later -----------------------------------------------------------------------------
+
+    async def flush(self, seconds: float = 0.0) -> tuple[Unsaved, ...]:
+        """Save what a `BufferedBackend` holds back; what fails is tried again for so many seconds.
+
+        Returns:
+            What is still not saved; empty where saving is not put off.
+        """
         self._require_open()
-        file = normalise(path)
-        rule = self._deny.match(file)
-        if rule is not None:
-            raise PathDenied(file, rule)
-        return file
+        await trio.lowlevel.checkpoint()
+        return await self._backend.flush(seconds) if isinstance(self._backend, SavingBackend) else ()
+
+    async def keep_saving(self) -> None:
+        """Save what a `BufferedBackend` holds back when its time has come, until cancelled."""
+        if isinstance(self._backend, SavingBackend):
+            await self._backend.keep_saving()
+        await trio.sleep_forever()
+
+    # --- within -----------------------------------------------------------------------------------
 
     def _refuse_if_read_only(self, file: FilePath) -> None:
         if self.read_only:
@@ -356,18 +284,13 @@ class FileTree:
             raise
         self._changes += 1
 
-    @contextmanager
-    def _explaining(self, file: FilePath) -> Generator[None]:
-        """Add to "no such file" what may have been meant."""
-        try:
-            yield
-        except FileMissing:
-            other = self._inventory.index.other_spelling(file)
-            if other is not None and other != file:
-                raise FileMissing(file, f"there is no such file, but there is {other!r}; case matters") from None
-            if self._inventory.index.is_directory(file):
-                raise FileMissing(file, "is a directory; list it to see its files") from None
-            raise
+    async def _splice(self, path: str, first: int, last: int, content: str, expected_version: int) -> FileEdit:
+        require_range("expected_version", expected_version, 1)
+        async with self._changing(path, expected_version) as file:
+            data = await self._read_expected(file, expected_version)
+            encode(file, content)
+            text = splice_lines(file, decode(file, data.data), first, last, content)
+            return FileEdit(await self._put(file, encode(file, text), expected_version), 1, first)
 
     async def _read_expected(self, file: FilePath, expected_version: int | None) -> FileData:
         try:
@@ -394,25 +317,4 @@ class FileTree:
         inventory = self._inventory
         known = inventory.entries.get(file)
         old = None if known is None else known.size
-        self.limits.check(file, old, size, files=len(inventory.entries), total_bytes=inventory.total_bytes)
-
-    async def _matching(self, pattern: str) -> list[FileEntry]:
-        glob = Glob(pattern)
-        async with self._lock:
-            await self._refresh()
-            visible = self._inventory.visible()
-        matching: list[FileEntry] = []
-        for begin in range(0, len(visible), _ENTRIES_PER_TURN):
-            matching += [entry for entry in visible[begin : begin + _ENTRIES_PER_TURN] if glob.matches(entry.path)]
-            await trio.lowlevel.checkpoint()
-        return matching
-
-    async def _refresh(self) -> None:
-        self._require_open()
-        self._inventory.certain = False
-        self._inventory.take(await self._backend.list())
-
-
-def _search_file(searcher: Searcher, file: FileData, limit: int, context: int, seconds: float) -> list[SearchMatch]:
-    text = decode(file.entry.path, file.data)
-    return searcher.search(file.entry.path, file.entry.version, text, limit=limit, context=context, seconds=seconds)
+        self.limits.check(file, old, size, files=inventory.counted_files, total_bytes=inventory.counted_bytes)

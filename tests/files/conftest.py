@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from sapwood.actors import RealEnvironment
-from sapwood.files import DirectoryBackend, FileBackend, FileTree, MemoryBackend, SQLiteBackend
+from sapwood.files import (
+    BufferedBackend,
+    DirectoryBackend,
+    FileBackend,
+    FileTree,
+    MemoryBackend,
+    Mounts,
+    SQLiteBackend,
+)
 from sapwood.persistence import open_store
 
 
@@ -17,7 +25,7 @@ def environment() -> RealEnvironment:
     return RealEnvironment()
 
 
-@pytest.fixture(params=["memory", "sqlite", "directory"])
+@pytest.fixture(params=["memory", "sqlite", "directory", "buffered", "mounted"])
 async def backend(
     request: pytest.FixtureRequest, tmp_path: Path, environment: RealEnvironment
 ) -> AsyncIterator[FileBackend]:
@@ -29,6 +37,10 @@ async def backend(
                 made = SQLiteBackend(store, ("user", 1), environment)
                 await made.open()
                 yield made
+        case "buffered":
+            yield BufferedBackend(MemoryBackend(environment), environment)
+        case "mounted":
+            yield Mounts({"": MemoryBackend(environment), "elsewhere": MemoryBackend(environment)})
         case _:
             root = tmp_path / "root"
             root.mkdir()

@@ -74,6 +74,7 @@ async def refuse_everything(backend: DirectoryBackend, path: str, error: type[Fi
         lambda: backend.write(name, b"attack"),
         lambda: backend.write(name, b"attack", expected_version=0),
         lambda: backend.delete(name),
+        lambda: backend.move(name, normalise("stolen")),
     ]
     for call in calls:
         with pytest.raises(error, match=reason):
@@ -752,6 +753,44 @@ async def test_a_failed_overwrite_leaves_the_old_content_at_its_version(
     assert await backend.list() == before
     assert on_disk(root) == {F: b"old"}
     assert (await backend.write(F, b"new", expected_version=1)).version == 2
+
+
+@pytest.mark.parametrize(("function", "number"), [("pwrite", 1), ("fsync", 1), ("rename", 1), ("mkdir", 1)])
+@pytest.mark.parametrize("source", [F, "dir"])
+async def test_a_failed_move_leaves_everything_at_its_name_and_version(
+    backend: DirectoryBackend, root: Path, monkeypatch: pytest.MonkeyPatch, *, source: str, function: str, number: int
+) -> None:
+    await backend.write(F, b"old")
+    before = await backend.list()
+    with monkeypatch.context() as patched:
+        instead_of_os(patched, Fault(function, number, errno.ENOSPC))
+        with pytest.raises(QuotaExceeded):
+            await backend.move(normalise(source), normalise("new/name"))
+    assert await backend.list() == before
+    assert on_disk(root) == {F: b"old"}
+    assert not (root / "new").exists()
+    await reopen(backend)
+    (entry,) = (await backend.list()).entries
+    assert (await backend.move(normalise(source), normalise("new/name")))[0].version > entry.version
+
+
+async def test_what_a_listing_skips_below_a_directory_moves_along(backend: DirectoryBackend, root: Path) -> None:
+    await backend.write(F, b"x")
+    (root / "dir" / "link").symlink_to("/etc/passwd")
+    (entry,) = await backend.move(normalise("dir"), normalise("other"))
+    assert entry.path == "other/f.txt"
+    assert on_disk(root) == {"other/f.txt": b"x", "other/link": None}
+
+
+async def test_a_move_looks_at_what_somebody_else_did_before(backend: DirectoryBackend, root: Path) -> None:
+    await backend.write(F, b"mine")
+    (root / F).write_bytes(b"theirs")
+    with pytest.raises(VersionConflict, match="is at version 2, but version 1"):
+        await backend.move(F, normalise("g.txt"), expected_version=1)
+    (entry,) = await backend.move(F, normalise("g.txt"), expected_version=2)
+    assert ((await backend.read(entry.path)).data, entry.version) == (b"theirs", 3)
+    await reopen(backend)
+    assert await backend.stat(entry.path) == entry
 
 
 @pytest.mark.parametrize(("function", "number"), [("pwrite", 1), ("fsync", 1), ("unlink", 1)])

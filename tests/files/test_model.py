@@ -20,6 +20,7 @@ from sapwood.errors import (
     FileExists,
     FileMissing,
     InvalidOption,
+    InvalidPath,
     PathDenied,
     QuotaExceeded,
     VersionConflict,
@@ -53,6 +54,21 @@ CALLS: st.SearchStrategy[Call] = st.one_of(
         ),
     ),
     st.tuples(st.just("delete"), st.fixed_dictionaries({"path": PATHS, "expected_version": VERSIONS})),
+    st.tuples(
+        st.just("move"),
+        st.fixed_dictionaries({"source": PATHS, "target": PATHS, "expected_version": VERSIONS}),
+    ),
+    st.tuples(
+        st.just("insert_lines"),
+        st.fixed_dictionaries(
+            {
+                "path": PATHS,
+                "after": st.integers(0, 2),
+                "content": st.text("ab\n", max_size=3),
+                "expected_version": st.integers(1, 6),
+            }
+        ),
+    ),
     st.tuples(st.just("reopen"), st.just({})),
 )
 
@@ -64,13 +80,55 @@ class Model:
     files: dict[str, tuple[int, str]] = attrs.field(factory=dict)
     floor: int = 0
 
-    def call(self, name: str, path: str, **arguments: Any) -> type[Exception] | None:
+    def call(self, name: str, **arguments: Any) -> type[Exception] | None:
         """Do what the call does; return the error it must raise."""
-        path = path.removeprefix("/").replace("e\u0301", "\xe9")
-        if DENIED in path.casefold().split("/"):
-            return PathDenied
-        expected: type[Exception] | None = getattr(self, name)(path, **arguments)
+        if name == "insert_lines" and not arguments["content"]:
+            return InvalidOption
+        for each in ("path", "source", "target"):
+            if each in arguments:
+                path = arguments[each] = arguments[each].removeprefix("/").replace("e\u0301", "\xe9")
+                if DENIED in path.casefold().split("/"):
+                    return PathDenied
+        expected: type[Exception] | None = getattr(self, name)(**arguments)
         return expected
+
+    def move(self, source: str, target: str, expected_version: int | None) -> type[Exception] | None:
+        if source != target and (target.startswith(f"{source}/") or source.startswith(f"{target}/")):
+            return InvalidPath
+        moving = {path: file for path, file in self.files.items() if path == source or path.startswith(f"{source}/")}
+        if not moving:
+            return VersionConflict if expected_version else FileMissing
+        if expected_version is not None:
+            if source not in moving:
+                return InvalidOption
+            if expected_version != moving[source][0]:
+                return VersionConflict
+        if source == target:
+            return None
+        if self._taken(source, target):
+            return FileExists
+        self.floor = max(self.floor, *(version for version, _ in moving.values()))
+        for path, (_, text) in moving.items():
+            del self.files[path]
+            self.files[target + path[len(source) :]] = (self.floor + 1, text)
+        return None
+
+    def _taken(self, source: str, target: str) -> bool:
+        if source.rpartition("/")[0] == target.rpartition("/")[0] and source.casefold() == target.casefold():
+            return False
+        return target in self.files or self._in_the_way(target)
+
+    def insert_lines(self, path: str, after: int, content: str, expected_version: int) -> type[Exception] | None:
+        version, text = self.files.get(path, (0, ""))
+        if expected_version != version:
+            return VersionConflict
+        lines = text.splitlines(keepends=True)
+        if after > len(lines):
+            return InvalidOption
+        if after and not lines[after - 1].endswith("\n"):
+            lines[after - 1] += "\n"
+        end = "" if content.endswith("\n") or after == len(lines) else "\n"
+        return self.write(path, "".join([*lines[:after], content + end, *lines[after:]]))
 
     def write(self, path: str, content: str, expected_version: int | None = None) -> type[Exception] | None:
         version, old = self.files.get(path, (0, None))
@@ -80,7 +138,7 @@ class Model:
             return QuotaExceeded
         if expected_version is not None and expected_version != version:
             return VersionConflict if expected_version else FileExists
-        self.files[path] = ((version or self.floor) + 1, content)
+        self.files[path] = (max(version, self.floor) + 1, content)
         return None
 
     def create(self, path: str, content: str) -> type[Exception] | None:

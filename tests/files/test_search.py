@@ -90,7 +90,7 @@ async def test_a_long_line_is_cut_around_its_match(tree: FileTree) -> None:
 async def test_a_catastrophic_pattern_is_given_up_and_named_while_the_loop_runs_on(
     environment: RealEnvironment, monkeypatch: pytest.MonkeyPatch, pattern: str, good: str
 ) -> None:
-    monkeypatch.setattr("sapwood.files._tree._SECONDS_PER_FILE", 0.2)
+    monkeypatch.setattr("sapwood.files._view._SECONDS_PER_FILE", 0.2)
     tree = FileTree(MemoryBackend(environment), environment)
     await tree.open()
     await tree.write("bad", "a" * 5000 + "!")

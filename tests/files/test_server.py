@@ -22,19 +22,27 @@ from sapwood.errors import (
     InvalidPattern,
     PathDenied,
     QuotaExceeded,
+    UnsavedFiles,
     VersionConflict,
 )
-from sapwood.files import FileBackend, MemoryBackend, Quota
-from sapwood.files._server import (
+from sapwood.files import FileBackend, FileEntry, FileOptions, FilePath, MemoryBackend, Quota, Saving, normalise
+from sapwood.files._requests import (
     DeleteFile,
     EditFile,
-    FileSystemServer,
+    FlushFiles,
     GetFileStatistics,
+    InsertLines,
     ListFiles,
+    MoveFile,
+    ReadBytes,
     ReadFile,
+    ReplaceLines,
     SearchFiles,
+    StatFile,
+    WriteBytes,
     WriteFile,
 )
+from sapwood.files._server import FileSystemServer
 
 
 @pytest.fixture
@@ -45,7 +53,7 @@ async def system(autojump_clock: MockClock) -> AsyncIterator[ActorSystem]:
 
 async def serve(system: ActorSystem, backend: FileBackend | None = None, **options: Any) -> Ref:
     made = backend or MemoryBackend(system.environment)
-    return await system.spawn(FileSystemServer, lambda: made, options.get("limits"), options.get("deny", ()))
+    return await system.spawn(FileSystemServer, lambda: made, FileOptions(**options))
 
 
 async def test_each_request_is_carried_out_and_answered(system: ActorSystem, autojump_clock: MockClock) -> None:
@@ -58,7 +66,16 @@ async def test_each_request_is_carried_out_and_answered(system: ActorSystem, aut
     assert [match.line for match in (await server.ask(SearchFiles("2"))).matches] == [2]
     assert [each.path for each in (await server.ask(ListFiles("**/*.md"))).entries] == ["notes/a.md"]
     assert (await server.ask(GetFileStatistics())).files == 1
-    await server.ask(DeleteFile("notes/a.md", 2))
+    assert await server.ask(StatFile("notes/a.md")) == done.entry
+    lines = await server.ask(InsertLines("notes/a.md", 0, "zero\n", 2))
+    lines = await server.ask(ReplaceLines("notes/a.md", 2, 3, "rest", lines.entry.version))
+    assert (await server.ask(ReadBytes("notes/a.md"))).data == b"zero\nrest\n"
+    moved = await server.ask(MoveFile("notes", "old", None))
+    assert [each.path for each in moved.entries] == ["old/a.md"]
+    assert await server.ask(FlushFiles()) == ()
+    assert (await server.ask(WriteBytes("notes/a.md", b"\xff", 0))).size == 1
+    await server.ask(DeleteFile("old/a.md"))
+    await server.ask(DeleteFile("notes/a.md"))
     assert (await server.ask(ListFiles())).total == 0
 
 
@@ -76,6 +93,14 @@ async def test_each_request_is_carried_out_and_answered(system: ActorSystem, aut
         (EditFile("a.md", "q", "x"), EditMismatch),
         (EditFile("a.md", "", "x"), InvalidOption),
         (DeleteFile("none.md"), FileMissing),
+        (StatFile("none.md"), FileMissing),
+        (ReadBytes("none.md"), FileMissing),
+        (WriteBytes("big.md", b"x" * 200), QuotaExceeded),
+        (ReplaceLines("a.md", 1, 1, "x", 7), VersionConflict),
+        (ReplaceLines("a.md", 1, 9, "x", 1), InvalidOption),
+        (InsertLines("a.md", 9, "x", 1), InvalidOption),
+        (MoveFile("a.md", "secret/a.md"), PathDenied),
+        (MoveFile("none.md", "b.md"), FileMissing),
         (DeleteFile("a.md", 3), VersionConflict),
         (SearchFiles("(", regular=True), InvalidPattern),
         (SearchFiles("x", max_results=0), InvalidOption),
@@ -152,6 +177,86 @@ async def test_a_backend_that_cannot_answer_is_an_answer_and_one_with_a_fault_en
     assert isinstance(reason, Crashed)
     assert isinstance(reason.exception, ZeroDivisionError)
     assert backend.closed == 1
+
+
+@pytest.mark.row("AR-24.50")
+@pytest.mark.parametrize("how", ["stop", "kill", "crash"])
+async def test_edits_that_wait_are_saved_however_the_server_ends(
+    system: ActorSystem, autojump_clock: MockClock, how: str
+) -> None:
+    backend = Faulty(ZeroDivisionError("a fault"))
+    backend.good = 2
+    server = await system.spawn(FileSystemServer, lambda: backend, FileOptions(saving=Saving(debounce=60.0)))
+    await server.ask(WriteFile("a.md", "one"))
+    assert (await server.ask(WriteFile("a.md", "two"))).state == "dirty"
+    match how:
+        case "stop":
+            await server.stop()
+        case "kill":
+            server.kill()
+        case _:
+            await server.ask(ListFiles())
+            with pytest.raises(ActorDown):
+                await server.ask(ListFiles())
+    await server.wait_stopped()
+    assert (await backend.read(normalise("a.md"))).data == b"two"
+    assert backend.closed == 1
+
+
+@pytest.mark.row("AR-22.20")
+async def test_edits_that_cannot_be_saved_at_the_stop_make_the_end_a_crash_that_names_them(
+    system: ActorSystem, autojump_clock: MockClock
+) -> None:
+    class Full(MemoryBackend):
+        async def write(
+            self, path: FilePath, data: bytes, *, expected_version: int | None = None, version: int | None = None
+        ) -> FileEntry:
+            if expected_version:
+                raise QuotaExceeded(path, "the disk has no room")
+            return await super().write(path, data, expected_version=expected_version, version=version)
+
+    saving = Saving(debounce=1.0, stop_within=2.0)
+    server = await system.spawn(FileSystemServer, lambda: Full(system.environment), FileOptions(saving=saving))
+    await server.ask(WriteFile("a.md", "one"))
+    await server.ask(WriteFile("a.md", "two"))
+    await trio.sleep(1.5)
+    entry = await server.ask(StatFile("a.md"))
+    assert (entry.state, entry.problem) == ("failed", "the disk has no room")
+    (unsaved,) = await server.ask(FlushFiles(0.5))
+    assert unsaved.attempts >= 2
+    begun = trio.current_time()
+    with pytest.raises(ActorDown, match="its last edits are not saved"):
+        await server.stop()
+    reason = await server.wait_stopped()
+    assert trio.current_time() - begun <= 2.1
+    assert isinstance(reason, Crashed)
+    assert isinstance(reason.exception, UnsavedFiles)
+    assert reason.exception.files == (("a.md", "the disk has no room"),)
+
+
+async def test_a_fault_in_the_saver_ends_the_server_and_what_waits_is_saved(
+    system: ActorSystem, autojump_clock: MockClock
+) -> None:
+    class Flawed(MemoryBackend):
+        flawed = True
+
+        async def write(
+            self, path: FilePath, data: bytes, *, expected_version: int | None = None, version: int | None = None
+        ) -> FileEntry:
+            if expected_version and self.flawed:
+                self.flawed = False
+                raise ZeroDivisionError("a fault")
+            return await super().write(path, data, expected_version=expected_version, version=version)
+
+    backend = Flawed(system.environment)
+    server = await system.spawn(FileSystemServer, lambda: backend, FileOptions(saving=Saving(debounce=1.0)))
+    await server.ask(WriteFile("a.md", "one"))
+    await server.ask(WriteFile("a.md", "two"))
+    with trio.fail_after(60):
+        reason = await server.wait_stopped()
+    assert isinstance(reason, Crashed)
+    assert isinstance(reason.exception, ZeroDivisionError)
+    assert (await backend.read(normalise("a.md"))).data == b"two"
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "crash", "never started"])

@@ -20,9 +20,10 @@ from sapwood.errors import (
     FileMissing,
     InvalidOption,
     QuotaExceeded,
+    ReadOnly,
     RegistryUnavailable,
 )
-from sapwood.files import DirectoryBackend, MemoryBackend, Quota, Scope
+from sapwood.files import DirectoryBackend, MemoryBackend, Mount, Mounts, Quota, Saving, Scope
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ async def runtime(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[Ru
         yield runtime
 
 
-@pytest.mark.row("S4-060", "S4-047", "AR-24.48")
+@pytest.mark.row("S4-060", "S4-047")
 async def test_the_first_call_starts_the_filesystem_and_many_at_once_start_one(
     runtime: Runtime, autojump_clock: MockClock
 ) -> None:
@@ -65,7 +66,16 @@ async def test_the_client_does_all_that_a_tree_does(runtime: Runtime, autojump_c
     done = await client.edit("a.md", "one", "two", expected_version=1)
     assert done.entry.version == 2
     assert [match.text for match in (await client.search("two")).matches] == ["two"]
-    await client.delete("a.md", expected_version=2)
+    assert await client.stat("a.md") == done.entry
+    await client.insert_lines("a.md", 1, "three\n", expected_version=2)
+    lines = await client.replace_lines("a.md", 1, 1, "2", expected_version=3)
+    assert (await client.read_bytes("a.md")).data == b"2\nthree\n"
+    assert (await client.search("THREE", case_sensitive=False)).matches[0].line == 2
+    moved = await client.move("a.md", "b.md", expected_version=lines.entry.version)
+    await client.write_bytes("a.md", b"two\n")
+    assert await client.flush() == ()
+    await client.delete("b.md", expected_version=moved.entries[0].version)
+    await client.delete("a.md")
     with pytest.raises(FileMissing):
         await client.read("a.md")
 
@@ -108,6 +118,56 @@ async def test_a_scope_is_kept_as_the_host_says(runtime: Runtime, autojump_clock
         await client.write("b.md", "x" * 11)
     with pytest.raises(Exception, match="denied"):
         await client.write(".env", "x")
+
+
+async def test_a_scope_may_have_several_backends_be_read_only_or_save_later(
+    runtime: Runtime, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "manual.md").write_text("how to")
+    environment = runtime.environment
+    runtime.files.configure(
+        ("project", 1),
+        lambda scope: Mounts(
+            {
+                "": MemoryBackend(environment),
+                "docs": Mount(DirectoryBackend(root, environment, read_only=True), read_only=True),
+            }
+        ),
+    )
+    client = runtime.files.client(("project", 1))
+    assert (await client.read("docs/manual.md")).lines == ("how to",)
+    with pytest.raises(ReadOnly, match="the mount 'docs' is read-only"):
+        await client.write("docs/manual.md", "x")
+
+    runtime.files.configure(("user", 2), read_only=True)
+    with pytest.raises(ReadOnly):
+        await runtime.files.client(("user", 2)).write("a.md", "x")
+
+    runtime.files.configure(("user", 3), saving=Saving(debounce=2.0))
+    later = runtime.files.client(("user", 3))
+    await later.write("a.md", "one")
+    assert (await later.write("a.md", "two")).state == "dirty"
+    assert [each.path for each in (await later.statistics()).unsaved] == ["a.md"]
+    await trio.sleep(3)
+    assert (await later.stat("a.md")).state == "saved"
+
+
+@pytest.mark.row("AR-24.50")
+async def test_edits_that_wait_are_in_the_store_after_the_runtime_has_stopped(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    for expected in ("none", "one", "two"):
+        environment = SimulatedEnvironment()
+        async with open_runtime(store=tmp_path / "s.db", environment=environment, signals=False) as runtime:
+            runtime.files.configure(("user", 1), saving=Saving(debounce=600.0))
+            client = runtime.files.client(("user", 1))
+            if expected == "none":
+                await client.write("a.md", "none")
+            assert (await client.read("a.md")).lines == (expected,)
+            following = {"none": "one", "one": "two", "two": "three"}[expected]
+            assert (await client.write("a.md", following)).state == "dirty"
 
 
 async def test_limits_alone_leave_the_backend_as_it_is(runtime: Runtime, autojump_clock: MockClock) -> None:

@@ -398,11 +398,13 @@ class FailingBackend(MemoryBackend):
 
     failing = False
 
-    async def write(self, path: FilePath, data: bytes, *, expected_version: int | None = None) -> FileEntry:
+    async def write(
+        self, path: FilePath, data: bytes, *, expected_version: int | None = None, version: int | None = None
+    ) -> FileEntry:
         if self.failing:
             await trio.lowlevel.checkpoint()
             raise BackendFailed(path, "the disk is on fire")
-        return await super().write(path, data, expected_version=expected_version)
+        return await super().write(path, data, expected_version=expected_version, version=version)
 
 
 @pytest.mark.row("AR-22.20")
