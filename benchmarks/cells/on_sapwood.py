@@ -248,7 +248,7 @@ def measure(workload: str) -> dict[str, float]:
     """Run one workload in this process."""
 
     async def main() -> dict[str, float]:
-        async with open_runtime() as runtime:
+        async with open_runtime(log=False) as runtime:
             result: dict[str, float] = await WORKLOADS[workload](runtime)
             return result
 

@@ -8,7 +8,7 @@ import trio
 
 from sapwood.actors._asks import Ask
 from sapwood.actors._exits import Crashed, ExitReason, Killed, is_fatal
-from sapwood.actors._inbox import BUSY, NOTHING, Phase
+from sapwood.actors._inbox import BUSY, NO_HANDLERS, NOTHING, Phase
 from sapwood.actors._mailbox import Envelope
 from sapwood.actors._messages import ChildExit, Down
 from sapwood.actors._telemetry import CrashReport, Exited
@@ -51,7 +51,7 @@ def bury(cell: Cell) -> None:
     )
     cell.task = cell.scope = cell.nursery = cell.idle = cell.debug = cell.enter = None
     cell.continuation = NOTHING
-    cell.plain, cell.inline = {}, {}
+    cell.plain = cell.inline = NO_HANDLERS
 
 
 def _leave_tables(cell: Cell) -> None:

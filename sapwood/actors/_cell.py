@@ -12,7 +12,7 @@ from sapwood.actors._burial import bury
 from sapwood.actors._contexts import Values, bare_context, capture, context_for
 from sapwood.actors._cycles import BLOCKED, CURRENT, stop_waiting, wait_for
 from sapwood.actors._exits import ExitReason, Killed, Normal, Shutdown, contain, is_fatal
-from sapwood.actors._inbox import NOTHING, Inbox, Phase
+from sapwood.actors._inbox import NO_HANDLERS, NOTHING, Inbox, Phase
 from sapwood.actors._mailbox import Envelope
 from sapwood.actors._messages import Down, Exit, Monitor, TaskDone
 from sapwood.actors._ref import Ref
@@ -20,7 +20,7 @@ from sapwood.actors._telemetry import Spawned
 from sapwood.errors import ActorDown, InvalidMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from sapwood.actors._actor import Actor
     from sapwood.actors._asks import Ask
@@ -55,8 +55,8 @@ class Cell(Inbox):
         self.actor: Actor | None = None
         self.dispatch: Dispatch | None = None
         # Handlers that the loop, and an asking caller, may call straight away.
-        self.plain: dict[type, Any] = {}
-        self.inline: dict[type, Any] = {}
+        self.plain: Mapping[type, Any] = NO_HANDLERS
+        self.inline: Mapping[type, Any] = NO_HANDLERS
         # Calls a plain handler as this actor while its task waits.
         self.enter: Any = None
         self.context: Context | None = None
@@ -144,8 +144,8 @@ class Cell(Inbox):
         """Offer the fast paths to the loop and to asking callers, where nothing has to be seen on the way."""
         if self.dispatch is not None:
             carries = bool(self.system.propagate)
-            self.plain = self.dispatch.plain if self.debug is None and not carries else {}
-            self.inline = self.dispatch.inline if self.debug is None and self.idle is None else {}
+            self.plain = self.dispatch.plain if self.debug is None and not carries else NO_HANDLERS
+            self.inline = self.dispatch.inline if self.debug is None and self.idle is None else NO_HANDLERS
             self.control = True
 
     def settle(self, result: Any) -> None:

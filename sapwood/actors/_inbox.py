@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +31,9 @@ PARKED: Final = 2  # waits, and no handler may run: suspended, or winding down
 AWAITING: Final = 3  # a callback waits for something; there is nothing to wake
 
 NOTHING: Final[Any] = object()
+
+# One for all cells: objects that the garbage collector must look at count, where there are many actors.
+NO_HANDLERS: Final[Mapping[type, Any]] = {}
 
 
 class Woken:

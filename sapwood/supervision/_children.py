@@ -62,6 +62,9 @@ def is_expected(spec: ChildSpec, reason: ExitReason) -> bool:
     return isinstance(reason, EXPECTED[how, spec.restart])
 
 
+NORMAL: Final = Normal()
+
+
 class Child:
     """One child of a supervisor: its spec, and its present incarnation if there is one."""
 
@@ -74,7 +77,7 @@ class Child:
         self.incarnation = 0
         # While a restart is due: why, the timer that will bring it, how many failures there were in a row, and
         # whether the last start was refused because the registry could not tell.
-        self.reason: ExitReason = Normal()
+        self.reason: ExitReason = NORMAL
         self.retry: Timer | None = None
         self.failures = 0
         self.refused = False

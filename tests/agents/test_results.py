@@ -323,7 +323,6 @@ async def test_a_person_is_asked_to_check_a_call_that_was_dispatched_and_may_not
         assert results_of(session)[0].content == "it arrived"
 
 
-@pytest.mark.row("S3-146")
 def test_a_tool_that_may_act_twice_needs_its_author_to_say_what_happens_after_a_crash() -> None:
     @tool
     def send() -> str:
