@@ -94,8 +94,8 @@ class Spell:
 class Turns:
     """Milliseconds of turns, without the model."""
 
-    wall: list[float] = attrs.Factory(list)
-    processor: list[float] = attrs.Factory(list)
+    wall: list[float] = attrs.Factory(list[float])
+    processor: list[float] = attrs.Factory(list[float])
 
     def figures(self) -> dict[str, float]:
         return {
@@ -113,10 +113,15 @@ class Bench:
         self.runtime = runtime
         self.gate = trio.Event()
         self.gate.set()
+        self.awaited = 0
+        self.all_here = trio.Event()
         self.model = TimedModel(ScriptedModel(then=self._answer))
         self.agent = Agent(name="bench", model=self.model, prompt="You are brief.")
 
     async def _answer(self, _: ModelRequest) -> Step:
+        self.awaited -= 1
+        if not self.awaited:
+            self.all_here.set()
         await self.gate.wait()
         return ["It is done.", Usage(10, 3)]
 
@@ -144,12 +149,11 @@ class Bench:
 
     async def active_kb(self, sessions: list[Session]) -> float:
         """Hold the first run of every session open at the model; return the resident KB of the process then."""
-        self.gate = trio.Event()
+        self.gate, self.awaited = trio.Event(), len(sessions)
         async with trio.open_nursery() as nursery:
             for session in sessions:
                 nursery.start_soon(self.turns, session, 1)
-            while self.gate.statistics().tasks_waiting < len(sessions):
-                await trio.sleep(0.01)
+            await self.all_here.wait()
             resident = common.resident_kb()
             self.gate.set()
         return resident

@@ -48,7 +48,7 @@ class Probes:
 
     `/readyz` is 200 if `runtime.ready()`, else 503: while starting, recovering, draining and stopping. `/livez` is 200
     as long as the loop answers and the tree has not ended: a probe that restarted a process because its registry
-    recovers would turn a second of doubt into an outage. Anything else is 404.
+    recovers would turn a second of doubt into an outage. Anything else is 404. It may be mounted below a path.
 
     Args:
         runtime: A function that returns the runtime, or None while there is none yet: then not ready, but alive.
@@ -60,7 +60,7 @@ class Probes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         runtime = self._runtime()
-        match scope["path"]:
+        match path_in(scope):
             case "/livez":
                 fine = runtime is None or runtime.root.alive
             case "/readyz":
@@ -76,6 +76,9 @@ class AnswerUnavailable:
 
     It catches `RegistryUnavailable`, `StoreUnavailable` and `RuntimeClosed`, also where a nursery has wrapped one alone
     in a group. What is raised after the response has started goes on, for nothing can be taken back then.
+
+    Frameworks answer 500 before they let an exception out, so it belongs inside one, as its middleware:
+    `Starlette(middleware=[Middleware(AnswerUnavailable)])`, `FastAPI().add_middleware(AnswerUnavailable)`.
 
     Args:
         application: The application inside.
@@ -100,6 +103,14 @@ class AnswerUnavailable:
             if started or scope["type"] != "http" or not isinstance(refusal, CannotTell):
                 raise
             await respond(send, *service_unavailable(refusal))
+
+
+def path_in(scope: Scope) -> str:
+    """Return the path of a request below the path that the application is mounted at."""
+    path: str = scope["path"]
+    mounted: str = scope.get("root_path", "")
+    # Servers and routers do not agree on whether the path still has the prefix.
+    return path.removeprefix(mounted) if path.startswith(f"{mounted}/") else path
 
 
 async def respond(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:

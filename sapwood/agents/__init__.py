@@ -2,12 +2,12 @@
 
 from sapwood._public import publish as _publish
 from sapwood.agents._agent import Agent as Agent
+from sapwood.agents._drain import DrainReport as DrainReport
 from sapwood.agents._execute import decode_command as decode_command
 from sapwood.agents._execute import refusal as refusal
 from sapwood.agents._factories import Conversation as Conversation
 from sapwood.agents._factories import Factory as Factory
 from sapwood.agents._factories import FactoryRouter as FactoryRouter
-from sapwood.agents._drain import DrainReport as DrainReport
 from sapwood.agents._limits import Limits as Limits
 from sapwood.agents._pending_approval import PendingApproval as PendingApproval
 from sapwood.agents._publisher import Publisher as Publisher

@@ -47,7 +47,7 @@ class Alarms:
             times += [
                 each.expires_at
                 for each in self._log.state.undecided
-                if each.expires_at is not None and each.on_expiry != "queue"
+                if each.expires_at is not None and each.on_expiry != "queue" and not each.path
             ]
         if polls:
             times += [each.deferral.next_at for each in self._log.state.deferred if each.deferral is not None]

@@ -24,6 +24,8 @@ from sapwood.conversation import (
     State,
     StatusChanged,
     StatusName,
+    SubAgentFinished,
+    SubAgentStarted,
     TodosChanged,
     ToolDeferred,
     ToolFinished,
@@ -198,6 +200,24 @@ def _closed(publisher: Publisher, run_id: str, event: journal.InterruptClosed, s
     publisher.publish(InterruptClosed, run_id, interrupt_id=event.id, outcome=event.outcome)
 
 
+def _sub_agent_started(publisher: Publisher, run_id: str, event: journal.SubAgentStarted, step: Step) -> None:
+    path = (step.after.agent, event.sub_agent.agent)
+    publisher.publish(SubAgentStarted, run_id, sub_agent=event.sub_agent, path=path)
+
+
+def _sub_agent_ended(publisher: Publisher, run_id: str, event: journal.SubAgentEnded, step: Step) -> None:
+    sub_agent = next((each for each in step.before.sub_agents if each.id == event.id), None)
+    if sub_agent is not None:
+        publisher.publish(
+            SubAgentFinished,
+            run_id,
+            path=(step.after.agent, sub_agent.agent),
+            sub_agent=sub_agent.agent_id,
+            outcome=event.outcome,
+            detail=event.detail,
+        )
+
+
 Announcement: TypeAlias = Callable[[Publisher, str, Any, Step], None]
 
 _ANNOUNCEMENTS: Mapping[type, Announcement] = {
@@ -213,4 +233,6 @@ _ANNOUNCEMENTS: Mapping[type, Announcement] = {
     journal.InterruptRaised: _raised,
     journal.InterruptDecided: _decided,
     journal.InterruptClosed: _closed,
+    journal.SubAgentStarted: _sub_agent_started,
+    journal.SubAgentEnded: _sub_agent_ended,
 }

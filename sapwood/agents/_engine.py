@@ -17,7 +17,7 @@ from sapwood.agents._outcome import Outcome, result_wanted, used_up
 from sapwood.agents._polls import Polls
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._tool_phase import ToolPhase
-from sapwood.agents._turn import final_answer, untouched_calls
+from sapwood.agents._turn import final_answer, holding, untouched_calls
 from sapwood.conversation import State, distinct_calls, evolve, journal
 from sapwood.errors import InvalidOption, LimitReached, ModelError
 from sapwood.middleware import MiddlewareContext
@@ -124,7 +124,7 @@ class RunEngine:
         pausing = self.held or (state.run is not None and state.run.pausing)
         if pausing and final_answer(state) is None:
             return Outcome("paused")
-        waiting = {interrupt.id for interrupt in state.interrupts}
+        waiting = {interrupt.id for interrupt in holding(state)}
         if any(each.call.id not in waiting and each.phase != "deferred" for each in state.pending):
             await self._tools.run()
             return None

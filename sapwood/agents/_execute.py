@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sapwood.conversation import (
     Accepted,
@@ -12,8 +12,8 @@ from sapwood.conversation import (
     CancelQueuedCommand,
     Command,
     CommandOutcome,
-    Decided,
     DecideCommand,
+    Decided,
     Decision,
     DecisionOutcome,
     DismissCommand,
@@ -81,7 +81,8 @@ def decode_command(data: object) -> Command:
 
 def refusal(error: Exception, command_id: str = "") -> Refused:
     """Return what a client is told of an error that kept a command, or a start, from being carried out."""
-    reason: Refusal = next((meaning for kind, meaning in REFUSALS if isinstance(error, kind)), "failed")
+    fitting: list[Refusal] = [meaning for kind, meaning in REFUSALS if isinstance(error, kind)]
+    reason = fitting[0] if fitting else "failed"
     retry_after = float(getattr(error, "retry_after", RETRY_AFTER)) if reason == "unavailable" else None
     return Refused(reason, f"{error}" or type(error).__name__, retry_after, command_id)
 
@@ -91,41 +92,50 @@ async def execute(session: Session, command: Command, by: str) -> CommandOutcome
     try:
         return await _carry_out(session, command, by)
     except Exception as error:
-        return refusal(error, cast("str", getattr(command, "id", "")))
+        return refusal(error, command.id)
 
 
 async def _carry_out(session: Session, command: Command, by: str) -> CommandOutcome:
+    number = command.id
     match command:
-        case SendCommand(text, message_id, delivery, while_running, id=number):
-            receipt = await session.post(
-                text, message_id=message_id, delivery=delivery, while_running=while_running
-            )
+        case SendCommand(text, message_id, delivery, while_running):
+            receipt = await session.post(text, message_id=message_id, delivery=delivery, while_running=while_running)
             return Taken(receipt.message_id, receipt.run_id, receipt.queued, number)
-        case DecideCommand(interrupt_id, verdict, arguments, reason, scope, id=number):
+        case DecideCommand(interrupt_id, verdict, arguments, reason, scope):
             decision = Decision(interrupt_id, verdict, arguments, reason, by, scope=scope)
             return _decided(await session.decide(decision), number)
-        case CancelCommand(reason, grace, id=number):
-            return Done(await session.cancel(reason, grace=grace), number)
-        case PauseCommand(id=number):
-            return Done(await session.pause(), number)
-        case ResumeCommand(id=number):
-            return Done(await session.resume(), number)
-        case EditQueuedCommand(message_id, text, id=number):
+        case EditQueuedCommand(message_id, text):
             return QueueOutcome(await session.edit_queued(message_id, text), number)
-        case CancelQueuedCommand(message_id, id=number):
+        case CancelQueuedCommand(message_id):
             return QueueOutcome(await session.cancel_queued(message_id), number)
-        case DismissCommand(interrupt_id, id=number):
-            return Done(await session.dismiss(interrupt_id), number)
-        case NotifyCommand(middleware, message, id=number):
-            return Done(await session.notify(middleware, message), number)
-        case ResetCommand(keep_metadata, id=number):
-            await session.reset(keep_metadata=keep_metadata)
-            return Done(changed=True, id=number)
-        case StatusCommand(id=number):
+        case StatusCommand():
             now = await session.status()
             return StatusOutcome(
                 now.status, now.error, now.run_id, now.messages, now.queued, now.open_interrupts, number
             )
+        case _:
+            return Done(await _change(session, command), number)
+
+
+Simple: TypeAlias = CancelCommand | PauseCommand | ResumeCommand | DismissCommand | NotifyCommand | ResetCommand
+"""Commands whose outcome is whether there was anything to do."""
+
+
+async def _change(session: Session, command: Simple) -> bool:
+    match command:
+        case CancelCommand(reason, grace):
+            return await session.cancel(reason, grace=grace)
+        case PauseCommand():
+            return await session.pause()
+        case ResumeCommand():
+            return await session.resume()
+        case DismissCommand(interrupt_id):
+            return await session.dismiss(interrupt_id)
+        case NotifyCommand(middleware, message):
+            return await session.notify(middleware, message)
+        case ResetCommand(keep_metadata):
+            await session.reset(keep_metadata=keep_metadata)
+            return True
 
 
 def _decided(outcome: DecisionOutcome, number: str) -> Decided:

@@ -96,9 +96,7 @@ class FactoryRouter:
         """Names of the factories, in order."""
         return tuple(self._routes)
 
-    def add(
-        self, name: str, factory: Factory | Callable[[Conversation], Agent], *, when: Rule | None = None
-    ) -> None:
+    def add(self, name: str, factory: Factory | Callable[[Conversation], Agent], *, when: Rule | None = None) -> None:
         """Add a factory.
 
         Args:

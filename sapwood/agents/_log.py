@@ -7,6 +7,7 @@ from typing import Final
 import trio
 
 from sapwood.agents._announce import Step, announce, steps_of
+from sapwood.agents._notes import take_notes
 from sapwood.agents._publisher import Publisher
 from sapwood.conversation import State, journal, transcript_of
 from sapwood.errors import CodecError, PersistenceError, StaleEpoch, StoreUnavailable
@@ -72,6 +73,8 @@ class Log:
             await self._append(events, steps)
             self.state = self._publisher.state = steps[-1].after
             self._publisher.journal_seq = self.seq
+            if self._publisher.debugged:
+                take_notes(self._publisher, steps, self.seq)
             announce(self._publisher, steps)
             if self._wants_snapshot():
                 await self._snapshot()

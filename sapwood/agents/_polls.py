@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import trio
@@ -45,12 +45,13 @@ class Polls:
         self._context_of = context_of
         self._failures: Counter[str] = Counter()
 
-    async def run(self) -> None:
-        """Ask about all calls whose time has come, at the same time."""
+    async def run(self, ready: Collection[str] = ()) -> None:
+        """Ask about all calls whose time has come, or that are known to be done, at the same time."""
         now = self._context().environment.wall()
         async with trio.open_nursery() as nursery:
             for pending in self._log.state.deferred:
-                if pending.deferral is not None and pending.deferral.next_at <= now:
+                due = pending.deferral is not None and pending.deferral.next_at <= now
+                if due or pending.call.id in ready:
                     nursery.start_soon(self._ask, pending, now)
 
     async def _ask(self, pending: PendingCall, now: float) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final, Self, TypeVar
 
 import trio
 
-from sapwood.actors import Environment
+from sapwood.actors import Environment, ExitReason
 from sapwood.conversation import (
     LOSS,
     AgentShutdown,
     AssistantMessage,
+    DebugNote,
     Gap,
     MessageCompleted,
     State,
@@ -43,6 +44,9 @@ class Publisher:
         up: Whether the agent's tree runs, so that more events can be expected.
         serving: Whether a server has started and not ended.
         failure: Why the last server could not start; None if it could.
+        on_left: Called when the last viewer has left; None if nobody wants to know.
+        last_exit: Why the last server that has ended did; None if none has.
+        tree_exit: Why the agent's tree has ended; None while it runs.
 
     Args:
         agent_id: The agent.
@@ -59,6 +63,9 @@ class Publisher:
         self.up = False
         self.serving = False
         self.failure: Exception | None = None
+        self.last_exit: ExitReason | None = None
+        self.tree_exit: ExitReason | None = None
+        self.on_left: Callable[[], object] | None = None
         self._environment = environment
         self._on_idle = on_idle
         self._seq = 0
@@ -66,6 +73,7 @@ class Publisher:
         self._settled = trio.Event()
         self._kept: deque[StreamEvent] = deque(maxlen=KEPT)
         self._readers: dict[Subscription, None] = {}
+        self._viewers: Counter[str] = Counter()
 
     @property
     def seq(self) -> int:
@@ -76,6 +84,16 @@ class Publisher:
     def readers(self) -> int:
         """Number of subscriptions."""
         return len(self._readers)
+
+    @property
+    def viewers(self) -> tuple[str, ...]:
+        """Names of those who watch without a subscription, sorted."""
+        return tuple(sorted(self._viewers))
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody subscribes or watches."""
+        return bool(self._readers or self._viewers)
 
     def wall(self) -> float:
         """Return wall-clock seconds since 1970 UTC."""
@@ -120,6 +138,19 @@ class Publisher:
             reader.offer(event)
         return event
 
+    @property
+    def debugged(self) -> bool:
+        """Whether any reader wants notes for debugging; making them is no small work."""
+        return any(reader.debug for reader in self._readers)
+
+    def note(self, run_id: str, *, journal_seq: int, kind: str, source: str, data: dict[str, Any]) -> None:
+        """Hand a note to those readers that debug; it takes no number and is not kept."""
+        at = self._environment.wall()
+        event = DebugNote(self.agent_id, run_id, self._seq, at, journal_seq, kind, source, data)
+        for reader in tuple(self._readers):
+            if reader.debug:
+                reader.offer(event)
+
     def discard(self, run_id: str, reason: str) -> None:
         """Declare streamed text void of which the whole will not follow, if there is such a one."""
         if self._half_said:
@@ -130,6 +161,7 @@ class Publisher:
         if not self.serving:
             return
         self.serving = False
+        self.on_left = None
         self._settled = trio.Event()
         state = self.state
         assert state is not None
@@ -143,9 +175,10 @@ class Publisher:
             queued=len(state.queue),
         )
 
-    def ended(self) -> None:
+    def ended(self, reason: ExitReason | None = None) -> None:
         """Note that the agent's tree has ended: no more events until it is started again."""
         self.up = False
+        self.tree_exit = reason
         self._settled.set()
         self._settled = trio.Event()
         for reader in tuple(self._readers):
@@ -164,15 +197,16 @@ class Publisher:
 
     # --- for readers ------------------------------------------------------------------------------
 
-    def subscribe(self, after: int | None = None, *, snapshot: bool = False) -> Subscription:
+    def subscribe(self, after: int | None = None, *, snapshot: bool = False, debug: bool = False) -> Subscription:
         """Join; events reach the subscription from now on.
 
         Args:
             after: Replay kept events with higher numbers first; a `Gap` stands for those that are no longer kept.
                 None replays nothing.
             snapshot: Begin with the present status, under the number of the last event (S4-069, AR-24.35).
+            debug: Whether to tell of every change as it is journaled too (S4-070).
         """
-        subscription = Subscription(self, after)
+        subscription = Subscription(self, after, debug=debug)
         if snapshot and self.serving and self.state is not None:
             subscription.offer(self._status(self.state))
         if after is not None and self._kept:
@@ -185,7 +219,24 @@ class Publisher:
 
     def leave(self, subscription: Subscription) -> None:
         """Forget a reader."""
-        self._readers.pop(subscription, None)
+        if subscription in self._readers:
+            del self._readers[subscription]
+            self._left()
+
+    def watch(self, viewer: str) -> None:
+        """Note that somebody watches; the same viewer may do so several times, in several windows."""
+        self._viewers[viewer] += 1
+
+    def unwatch(self, viewer: str) -> None:
+        """Note that somebody has left."""
+        self._viewers[viewer] -= 1
+        if not self._viewers[viewer]:
+            del self._viewers[viewer]
+        self._left()
+
+    def _left(self) -> None:
+        if not self.watched and self.on_left is not None:
+            self.on_left()
         self._rest()
 
     def gap(self, first: int, last: int) -> Gap:
@@ -205,7 +256,7 @@ class Publisher:
         )
 
     def _rest(self) -> None:
-        if not self.up and not self._readers:
+        if not self.up and not self.watched:
             self._on_idle(self)
 
 
@@ -214,9 +265,13 @@ class Subscription:
 
     Iteration ends when the agent's tree has ended and everything was read; it can be taken up again when the agent
     was started again. For one task at a time.
+
+    Attributes:
+        debug: Whether it gets notes for debugging too.
     """
 
-    def __init__(self, publisher: Publisher, after: int | None = None) -> None:
+    def __init__(self, publisher: Publisher, after: int | None = None, *, debug: bool = False) -> None:
+        self.debug = debug
         self._publisher = publisher
         self._after = after
         self._waiting: deque[StreamEvent] = deque()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import attrs
 
 from sapwood.actors import Priority, Request, message
 from sapwood.agents._log import Log
-from sapwood.conversation import AssistantMessage, Decision, DecisionOutcome, Delivery, State, StatusName, Until
+from sapwood.conversation import (
+    AssistantMessage,
+    Decision,
+    DecisionOutcome,
+    Delivery,
+    State,
+    StatusName,
+    Until,
+)
+from sapwood.conversation import QueueAnswer as QueueAnswer
+from sapwood.conversation import WhileRunning as WhileRunning
 from sapwood.conversation.journal import RunOutcome
 
 
@@ -107,16 +117,6 @@ def status_of(log: Log, agent: str) -> SessionStatus:
 GRACE = 2.0
 """Seconds that tools have to end by themselves when their run is cancelled."""
 
-WhileRunning: TypeAlias = Literal["queue", "reject", "replace", "rollback"]
-"""What a message does that comes while a run is open (UP-46).
-
-`queue`: it waits. `reject`: it is refused with `RunInProgress`. `replace`: it ends the run and is answered instead.
-`rollback`: likewise, and what was said in that run is taken back; what its tools did is not.
-"""
-
-QueueAnswer: TypeAlias = Literal["done", "delivered", "unknown"]
-"""What became of a change to a message that waits: it was made, it came too late, or there is no such message."""
-
 
 @message("agent.send")
 class SendMessage(Request[Receipt]):
@@ -164,10 +164,14 @@ class ResumeRun(Request[bool]):
 
 @message("agent.cancel", priority=Priority.HIGH)
 class CancelRun(Request[bool]):
-    """Cancel the open run, keeping what was journaled; answers whether there was one."""
+    """Cancel the open run, keeping what was journaled; answers whether there was one.
+
+    With `background` its sub-agents that work in the background end too.
+    """
 
     reason: str = ""
     grace: float = GRACE
+    background: bool = False
 
 
 @message("agent.reset")

@@ -14,6 +14,7 @@ from sapwood.agents._outcome import Outcome, failed
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._requests import CutOff
 from sapwood.agents._run_events import RunEvents
+from sapwood.agents._turn import undecided
 from sapwood.conversation import Interrupt, QueueHeld, State, journal
 from sapwood.errors import PersistenceError
 
@@ -96,10 +97,16 @@ class RunKeeper:
         state = self._log.state
         if self.task is not None or state.run is None:
             return
-        decided = state.run.phase == "interrupted" and not state.undecided
+        decided = state.run.phase == "interrupted" and not undecided(state)
         done = state.run.phase == "waiting" and not state.deferred
         if decided or done:
             await self.begin(self._events.go_on(state.run.id, "resume"))
+
+    async def wait_for_people(self) -> None:
+        """Let a run that waits for work elsewhere wait for people, if that work has something to ask."""
+        state = self._log.state
+        if self.task is None and state.run is not None and state.run.phase == "waiting" and undecided(state):
+            await self._end_suspended(Outcome("interrupted"))
 
     # --- cancelling -------------------------------------------------------------------------------
 
@@ -141,7 +148,7 @@ class RunKeeper:
     async def dismiss(self, halt: Interrupt) -> bool:
         """End a run that has halted; True."""
         await self._log.commit(journal.InterruptClosed(halt.id, "dismissed"))
-        if not self._log.state.undecided:
+        if not undecided(self._log.state):
             await self._end_suspended(Outcome("completed", "halted"))
         return True
 
@@ -232,7 +239,7 @@ class RunKeeper:
 
     def _goes_on(self, state: State, outcome: Outcome) -> bool:
         """Say whether what the run began to wait for came when it had just begun to."""
-        decided = outcome.outcome == "interrupted" and not state.undecided
+        decided = outcome.outcome == "interrupted" and not undecided(state)
         resumed = outcome.outcome == "paused" and state.run is not None and not state.run.pausing
         return decided or resumed or (outcome.outcome == "waiting" and not state.deferred)
 

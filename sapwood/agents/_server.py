@@ -13,6 +13,7 @@ from sapwood.agents._engine import RunEngine
 from sapwood.agents._inbox import Inbox
 from sapwood.agents._log import Log
 from sapwood.agents._outcome import Outcome
+from sapwood.agents._presence import LookAround, Presence
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._requests import (
     CancelQueued,
@@ -37,6 +38,9 @@ from sapwood.agents._requests import (
 from sapwood.agents._run_events import RunEvents
 from sapwood.agents._run_keeper import RunKeeper
 from sapwood.agents._services import Services
+from sapwood.agents._sub_agent_service import SubAgentService
+from sapwood.agents._sub_agents import SubAgentKeeper, SubAgentNews
+from sapwood.agents._turn import holding
 from sapwood.agents._watch import Watch
 from sapwood.conversation import Accepted, Decision, DecisionOutcome, Invalid, State, edited_call, journal
 from sapwood.errors import CodecError, InvalidOption, PersistenceError, RunInProgress, StaleEpoch
@@ -73,6 +77,9 @@ class AgentServer(Actor):
         self._runs: RunKeeper
         self._inbox: Inbox
         self._watch: Watch
+        self._sub_agents: SubAgentKeeper
+        self._service: SubAgentService
+        self._presence: Presence
         self._events: RunEvents
 
     def format_state(self) -> str:
@@ -95,7 +102,9 @@ class AgentServer(Actor):
         try:
             await self._load()
             await self._runs.take_up()
+            await self._tend()
             self._watch.set()
+            self._presence.set()
             self.set_idle_timeout(self.agent.stop_after)
         except StaleEpoch as error:
             self._publisher.failure = error
@@ -115,12 +124,18 @@ class AgentServer(Actor):
             created = journal.ConversationCreated(self.agent.name, self.agent.definition, self.environment.wall())
             opening = [created, *opening]
         await log.commit(*opening)
+        assert self._services.sub_agents is not None
+        homes = self._services.sub_agents
+        self._sub_agents = SubAgentKeeper(self, self.agent, log, self._publisher, homes)
+        self._service = SubAgentService(self.agent, log, self._sub_agents, homes)
         self._toolbox = self._toolbox.with_tools(self.agent.stack.tools(self._context()))
         results = self._services.results
         self._engine = RunEngine(self.agent, self._toolbox, log, self._publisher, self._context, results=results)
         self._runs = RunKeeper(self, self.agent, log, self._engine, self._publisher)
         self._inbox = Inbox(self.environment, log, self._runs, self._toolbox)
-        self._watch = Watch(self, log, self._engine, self._runs)
+        self._watch = Watch(self, log, self._engine, self._runs, self._sub_agents)
+        after = self._services.unwatched_after
+        self._presence = Presence(self, log, self._runs, self._watch, publisher=self._publisher, after=after)
         for layer in self.agent.stack.starting:
             changes = await layer.on_server_start(self._context())
             await log.commit(*change_events(layer.name, changes or (), self.environment.new_id))
@@ -189,6 +204,9 @@ class AgentServer(Actor):
     async def cancel_run(self, message: CancelRun) -> bool | Failure:
         if self._runs.task is None:
             self._watch.stop_polling()
+        self._sub_agents.cancel_all(message.reason, message.grace, background=message.background)
+        if self._runs.task is None and self._sub_agents.awaited:
+            return True  # the run ends when they have
         return await self._answer(self._runs.cancel(message.reason, message.grace))
 
     @handle
@@ -197,15 +215,18 @@ class AgentServer(Actor):
 
     @handle
     async def pause_run(self, message: PauseRun) -> bool | Failure:
+        self._sub_agents.pause_all()
         return await self._answer(self._runs.pause())
 
     @handle
     async def resume_run(self, message: ResumeRun) -> bool | Failure:
+        self._sub_agents.resume_all()
         return await self._answer(self._runs.resume())
 
     @handle
     def hold_run(self, message: HoldRun) -> bool | None:
         self._runs.hold()
+        self._sub_agents.hold()
         self._watch.stop_polling()
         if self._runs.task is None:
             return True
@@ -218,6 +239,8 @@ class AgentServer(Actor):
             await self._answer(self._run_ended(message))
             while self._holders and self._runs.task is None:
                 self._holders.pop()(value=True)
+        elif self._sub_agents.owns(message.task):
+            await self._answer(self._sub_agent_ended(message))
         else:
             await self._answer(self._watch.polled(message))
 
@@ -228,12 +251,42 @@ class AgentServer(Actor):
             # What a hook wanted to change at the end of the run; the answer itself is journaled.
             await self._runs.finish(Outcome("failed", f"{type(error).__name__}: {error}", cause="error"))
 
+    # --- sub-agents -------------------------------------------------------------------------------
+
+    @handle
+    async def sub_agent_news(self, message: SubAgentNews) -> None:
+        await self._answer(self._sub_agents.heard(message))
+
+    async def _sub_agent_ended(self, done: TaskDone) -> None:
+        cancelling = self._sub_agents.cancelling
+        match await self._sub_agents.ended(done):
+            case "cancel":
+                assert cancelling is not None
+                await self._runs.cancel(cancelling[1], 0.0)
+            case "follow_up":
+                await self._runs.follow_up()
+            case _:
+                pass
+
+    async def _tend(self) -> None:
+        """Let what sub-agents do have its effect on the run that waits for them."""
+        if not self._log.state.sub_agents and not self._sub_agents.at_work:
+            return
+        await self._sub_agents.tend()
+        if self._sub_agents.ready():
+            await self._watch.tend()
+        await self._runs.wait_for_people()
+        await self._runs.go_on_if_ready()
+
     # --- people and times -------------------------------------------------------------------------
 
     @handle
     async def decide(self, message: Decide) -> DecisionOutcome | Failure:
         outcome = self._log.state.judge(message.decision, self.environment.wall())
         if not isinstance(outcome, Accepted):
+            return outcome
+        if self._sub_agents.answers.decides(outcome.decision):
+            self._sub_agents.answers.decide(outcome.decision, self.reply_later())
             return outcome
         problem = self._edit_problem(outcome.decision)
         if problem is not None:
@@ -258,11 +311,18 @@ class AgentServer(Actor):
         interrupt = self._log.state.interrupt(message.interrupt_id)
         if interrupt is None or interrupt.kind != "halt" or self._runs.task is not None:
             return False
+        if interrupt not in holding(self._log.state):
+            self._sub_agents.answers.dismiss(interrupt, self.reply_later())
+            return True
         return await self._answer(self._runs.dismiss(interrupt))
 
     @handle
     async def alarm(self, message: Alarm) -> None:
         await self._answer(self._watch.tend())
+
+    @handle
+    def look_around(self, message: LookAround) -> None:
+        self._presence.look(message)
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -293,17 +353,20 @@ class AgentServer(Actor):
             host=self.agent.host,
             local=self._local,
             read_state=lambda: self._log.state,
+            sub_agents=self._service,
         )
 
     async def _answer(self, work: Awaitable[T]) -> T | Failure:
         """Do something that is journaled, and return what came of it; what went wrong is for whoever asked."""
         try:
             result = await work
+            await self._tend()
         except (InvalidOption, RunInProgress) as error:
             return Failure(error)
         except PersistenceError as error:
             return self._lost(error)
         self._watch.set()
+        self._presence.set()
         return result
 
     def _lost(self, error: PersistenceError) -> Failure:

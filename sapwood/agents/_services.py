@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import attrs
 import trio
 
+from sapwood.agents._sub_agent_homes import SubAgentHomes
 from sapwood.conversation import State, journal
 from sapwood.files import FileService
 from sapwood.persistence import AgentPersistence, SnapshotPolicy
@@ -33,6 +34,9 @@ class Services:
         snapshots: When snapshots are saved.
         results: Where the whole of large results is kept; None if nowhere, so that they are cut.
         opening: Says what a conversation begins with.
+        unwatched_after: Seconds after which a server stops that nobody watches and that has nothing to do; None for
+            never.
+        sub_agents: Where sub-agents live; the sessions of the runtime set it.
     """
 
     journal: Callable[[], AgentPersistence]
@@ -41,3 +45,5 @@ class Services:
     snapshots: SnapshotPolicy
     results: ResultStore | None = None
     opening: Opening = no_opening
+    unwatched_after: float | None = None
+    sub_agents: SubAgentHomes | None = None

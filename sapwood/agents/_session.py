@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from sapwood.actors import Environment, Ref, Request
@@ -224,7 +224,7 @@ class Session:
         """Take back a message that still waits; say whether that was in time."""
         return await self._ask(CancelQueued(message_id))
 
-    def events(self, after: int | None = None) -> Subscription:
+    def events(self, after: int | None = None, *, debug: bool = False) -> Subscription:
         """Follow everything the agent does: `with session.events() as events: async for event in events: ...`.
 
         Without `after`, the first event is the present status, if the agent runs (S4-069). With it, a reader that was
@@ -232,8 +232,10 @@ class Session:
 
         Args:
             after: Replay kept events with higher sequence numbers first; a `Gap` stands for those that are gone.
+            debug: Whether to be told of every change as it is journaled too, and of the middleware that wanted it, in
+                a `DebugNote` (S4-070).
         """
-        return self._publisher().subscribe(after, snapshot=after is None)
+        return self._publisher().subscribe(after, snapshot=after is None, debug=debug)
 
     def join(self) -> tuple[Snapshot, Subscription]:
         """Return the conversation as it is now, and a subscription to every event after that; none is missing between.
@@ -256,6 +258,27 @@ class Session:
             usage=state.usage,
         )
         return snapshot, publisher.subscribe()
+
+    @contextmanager
+    def watch(self, viewer: str = "somebody") -> Generator[None]:
+        """Count as a viewer within the block, as everybody does who follows events: `with session.watch("ann"): ...`.
+
+        See `Sessions.use` for what happens when the last viewer has left.
+
+        Args:
+            viewer: Who; the same one may watch several times at once.
+        """
+        publisher = self._publisher()
+        publisher.watch(viewer)
+        try:
+            yield
+        finally:
+            publisher.unwatch(viewer)
+
+    @property
+    def viewers(self) -> tuple[str, ...]:
+        """Names of those in `watch` blocks, sorted; those who only follow events have none."""
+        return self._publisher().viewers
 
     async def execute(self, command: Command, *, by: str = "") -> CommandOutcome:
         """Carry out a command of a client; whatever goes wrong is an outcome too, and can be sent back.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, cast
@@ -23,13 +24,14 @@ from sapwood.actors import (
 from sapwood.agents._agent import Agent
 from sapwood.agents._blueprint import Blueprint
 from sapwood.agents._drain import DrainReport, drain_servers
-from sapwood.agents._factories import Conversation, Factory
+from sapwood.agents._factories import Conversation, Factory, as_factory
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._server import AgentServer
 from sapwood.agents._services import Services
 from sapwood.agents._session import Session
-from sapwood.agents._stored import Copied, StoredConversations, TranscriptPage, state_of
-from sapwood.conversation import State, copy_json
+from sapwood.agents._stored import StoredConversations, state_of
+from sapwood.agents._sub_agent_homes import SUB_AGENTS, TREE, SubAgentHomes
+from sapwood.conversation import copy_json
 from sapwood.errors import (
     ActorDown,
     ChildFailed,
@@ -39,13 +41,11 @@ from sapwood.errors import (
     RegistryUnavailable,
 )
 from sapwood.models import ClosableModel
-from sapwood.persistence import AgentPersistence, Stored
+from sapwood.persistence import AgentPersistence, Missing, Stored
 from sapwood.registry import Key, Lookup, NotRunning, Registry, Running, Unavailable
 from sapwood.supervision import ChildSpec, DynamicSupervisor, Supervisor, child, terminate_child, which_children
 
 SERVER = "agent"
-TREE = "agent_tree"
-SUB_AGENTS = "sub_agents"
 
 ATTEMPTS: Final = 3
 """How often a conversation whose server ends as soon as it has started is started again for one caller."""
@@ -59,7 +59,7 @@ class Stopped:
 StopOutcome = Stopped | NotRunning | Unavailable
 
 
-class Sessions:
+class Sessions(StoredConversations):
     """Conversations by id, each with at most one server (S4-036, S4-047).
 
     Args:
@@ -80,34 +80,63 @@ class Sessions:
     ) -> None:
         self._registry = registry
         self._home = home
-        self._services = services
         self._environment = environment
         self._publishers: dict[str, Publisher] = {}
         self._models: dict[ClosableModel, None] = {}
         self._factory: Factory | None = None
         self._draining = False
-        self._stored = StoredConversations(lambda: self._services.journal(), services.owner, environment)
+        # Ids of sub-agents, which are no conversations of the host's.
+        self._below: set[str] = set()
+        homes = SubAgentHomes(
+            registry,
+            self._store,
+            self.publisher,
+            self.session,
+            environment,
+            services.owner,
+            start=self._start_below,
+        )
+        self._services = attrs.evolve(services, sub_agents=homes)
+        super().__init__(self._store, services.owner, environment)
         telemetry.subscribe(self._watch, Exited)
 
-    def use(self, *, factory: Factory | None = None, persistence: AgentPersistence | None = None) -> None:
-        """Say how conversations are built and where they are stored; for the time before the first one is started.
+    def _store(self) -> AgentPersistence:
+        return self._services.journal()
+
+    def use(
+        self,
+        *,
+        factory: Factory | None = None,
+        persistence: AgentPersistence | None = None,
+        unwatched_after: float | None = None,
+    ) -> None:
+        """Say how conversations are built, where they are stored and when they rest; before the first one is started.
+
+        What is None stays as it is.
 
         Args:
             factory: Builds the agents of conversations that are resumed; a `FactoryRouter`, for example.
             persistence: A store of the host's own, instead of the runtime's. Files and the whole of large results stay
                 in the runtime's.
+            unwatched_after: Seconds after which a server that is started from now on stops, if nobody follows its
+                events or watches it, no run is open and nothing waits. Its conversation goes on with the next
+                `ensure_running` (AR-22.24).
 
         Raises:
-            InvalidOption: if there is to be another store while conversations run.
+            InvalidOption: if the seconds are not above 0, or there is to be another store while conversations run.
             RegistryUnavailable: if it cannot be told whether any do.
         """
+        if unwatched_after is not None and not 0 < unwatched_after < math.inf:
+            raise InvalidOption(f"unwatched_after: expected seconds above 0; got {unwatched_after!r}")
+        build = as_factory(factory) if factory is not None else self._factory
         if persistence is not None:
             running = self.running()
             if running:
                 raise InvalidOption(f"persistence: expected no conversation to run; stop {running[0]!r} first")
             self._services = attrs.evolve(self._services, journal=lambda: persistence)
-        if factory is not None:
-            self._factory = factory
+        self._factory = build
+        if unwatched_after is not None:
+            self._services = attrs.evolve(self._services, unwatched_after=unwatched_after)
 
     async def ensure_running(
         self, agent: Agent | Factory, agent_id: str, *, routing: Mapping[str, Any] | None = None
@@ -135,7 +164,8 @@ class Sessions:
             StaleEpoch: if another process claimed the conversation while it was being loaded.
             ChildFailed: if the server fails to start for another reason.
             ActorDown: if it started and ended again, several times over.
-            InvalidOption: if the id is no text, or empty, or routing data comes without a factory.
+            InvalidOption: if the id is no text, or empty, `agent` is neither an agent nor a factory, or routing data
+                comes without a factory.
         """
         if not isinstance(cast("object", agent_id), str) or not agent_id:
             raise InvalidOption(f"conversation id: expected a text that is not empty; got {agent_id!r}")
@@ -144,14 +174,15 @@ class Sessions:
                 raise InvalidOption("routing: expected a factory that reads it; got an agent")
             self._note_models(agent)
             return await self._start(self._tree_spec(lambda: agent, agent_id, self._services), agent_id)
+        factory = as_factory(agent)
         if self._serves(agent_id):
             return self.session(agent_id)
-        match await self._services.journal().load(agent_id):
+        match await self._store().load(agent_id):
             case Stored() as stored:
                 known = state_of(stored).routing
-            case _:
+            case Missing():
                 known = {}
-        return await self._build(agent, agent_id, known or copy_json(dict(routing or {}), "routing"))
+        return await self._build(factory, agent_id, known or copy_json(dict(routing or {}), "routing"))
 
     async def resume(self, agent_id: str) -> Session:
         """Return the session of a stored conversation, starting it with the factory that its routing data names.
@@ -166,7 +197,7 @@ class Sessions:
             raise InvalidOption("resume: expected a factory; give one with sessions.use(factory=...)")
         if self._serves(agent_id):
             return self.session(agent_id)
-        stored = await self._stored.load(agent_id)
+        stored = await self._load(agent_id)
         return await self._build(self._factory, agent_id, state_of(stored).routing)
 
     def _serves(self, agent_id: str) -> bool:
@@ -199,13 +230,21 @@ class Sessions:
             if isinstance(model, ClosableModel):
                 self._models[model] = None
 
-    async def _start(self, spec: ChildSpec, agent_id: str) -> Session:
+    async def _start_below(self, agent: Agent, agent_id: str, home: Callable[[], Ref | None]) -> Session:
+        """Start the tree of a sub-agent below the supervisor of its parent."""
+        self._note_models(agent)
+        self._below.add(agent_id)
+        # A sub-agent lives as long as its parent wants, whether anybody watches it or not.
+        services = attrs.evolve(self._services, unwatched_after=None)
+        return await self._start(self._tree_spec(lambda: agent, agent_id, services), agent_id, home)
+
+    async def _start(self, spec: ChildSpec, agent_id: str, home: Callable[[], Ref | None] | None = None) -> Session:
         for _ in range(ATTEMPTS):
             # Taken before the start, since it outlives a server that fails and tells why.
             publisher = self.publisher(agent_id)
             if self._draining and not isinstance(self._registry.lookup_nowait((TREE, agent_id)), Running):
                 raise RegistryUnavailable(f"start agent {agent_id!r}", "draining")
-            found = await self._registry.get_or_start((TREE, agent_id), spec, under=self._home())
+            found = await self._registry.get_or_start((TREE, agent_id), spec, under=(home or self._home)())
             if isinstance(found, Unavailable):
                 raise RegistryUnavailable(f"start agent {agent_id!r}", found.reason, found.retry_after)
             await publisher.wait_settled()
@@ -286,82 +325,15 @@ class Sessions:
                 try:
                     await terminate_child(home, ref)
                 except (ChildNotFound, ActorDown):
+                    if agent_id in self._below:
+                        raise InvalidOption(
+                            f"stop {agent_id!r}: it is a sub-agent, which its parent would start again; "
+                            f"use session({agent_id!r}).cancel() instead"
+                        ) from None
                     return NotRunning()
                 return Stopped()
             case other:
                 return other
-
-    # --- without a server -------------------------------------------------------------------------
-
-    async def load(self, agent_id: str) -> State:
-        """Return a conversation as it is stored, whether its server runs or not.
-
-        Raises:
-            AgentMissing: if nothing is stored of it.
-            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
-        """
-        return state_of(await self._stored.load(agent_id))
-
-    async def transcript(
-        self, agent_id: str, *, after: int = 0, before: int | None = None, limit: int = 100, last: bool = False
-    ) -> TranscriptPage:
-        """Return what people see of a conversation, page by page; starts nothing.
-
-        A transcript only ever grows: what a summary or a repair took out of the model's context is still in it.
-
-        Args:
-            agent_id: The conversation.
-            after: Only lines with higher numbers.
-            before: Only lines with lower numbers; None for no such limit.
-            limit: Most lines of a page.
-            last: Whether to return the last of these lines instead of the first.
-
-        Raises:
-            AgentMissing: if nothing is stored of it.
-            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
-        """
-        return await self._stored.transcript(agent_id, after, before, limit, last=last)
-
-    async def export_conversation(self, agent_id: str) -> dict[str, Any]:
-        """Return a conversation with its transcript as JSON-safe data; starts nothing.
-
-        Work in progress is no part of it, and neither are files.
-
-        Raises:
-            AgentMissing: if nothing is stored of it.
-            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
-        """
-        return await self._stored.export(agent_id)
-
-    async def import_conversation(self, data: object, agent_id: str) -> Copied:
-        """Write an exported conversation under an id that is free; starts nothing.
-
-        Its messages get new ids, and calls without a result an error result. `State.origin` says where it came from.
-
-        Raises:
-            CodecError, FutureVersion: if the data is not what `export_conversation` returned; nothing was written.
-            AgentExists: if something is stored under the id; likewise.
-        """
-        return await self._stored.restore(data, agent_id)
-
-    async def fork(self, agent_id: str, new_id: str, *, at: str | None = None) -> Copied:
-        """Copy a conversation up to a message under an id that is free; starts nothing, and disturbs nobody.
-
-        The copy has the messages up to there, the to-dos and metadata of that moment (or of the oldest one that the
-        journal still has) and the transcript; `State.origin` says where it came from. Calls without a result get an
-        error result. Runs, interrupts and what waits stay with the original, and so do its usage and its files.
-
-        Args:
-            agent_id: The conversation.
-            new_id: Id of the copy.
-            at: Id of the last message to copy; None for all.
-
-        Raises:
-            AgentMissing: if nothing is stored of the original.
-            AgentExists: if something is stored under the new id; nothing was written.
-            InvalidOption: if the model's context does not have the message.
-        """
-        return await self._stored.fork(agent_id, new_id, at)
 
     async def close_models(self) -> None:
         """Close the connections that the agents' models keep open; for the end of the runtime, when no agent runs."""
@@ -370,12 +342,12 @@ class Sessions:
         self._models = {}
 
     def running(self) -> list[str]:
-        """Return the ids of all conversations with a live server, sorted (S4-043).
+        """Return the ids of all conversations with a live server, sorted, without sub-agents (S4-043, AR-22.22).
 
         Raises:
             RegistryUnavailable: if any part of the registry cannot tell (S4-046).
         """
-        return sorted(str(key[1]) for key in self._registry.running(SERVER))
+        return sorted({str(key[1]) for key in self._registry.running(SERVER)} - self._below)
 
     def publisher(self, agent_id: str) -> Publisher:
         """Return the publisher of a conversation; it outlives the servers."""
@@ -395,9 +367,11 @@ class Sessions:
         """Tell those who follow an agent that its server has ended, however that happened (S4-062)."""
         match event:
             case Exited(key=("agent", str(agent_id)), reason=reason) if agent_id in self._publishers:
+                self._publishers[agent_id].last_exit = reason
                 self._publishers[agent_id].shut_down(shutdown_reason(reason))
-            case Exited(key=("agent_tree", str(agent_id))) if agent_id in self._publishers:
-                self._publishers[agent_id].ended()
+            case Exited(key=("agent_tree", str(agent_id)), reason=reason) if agent_id in self._publishers:
+                self._below.discard(agent_id)
+                self._publishers[agent_id].ended(reason)
             case _:
                 pass
 

@@ -18,6 +18,7 @@ from sapwood.conversation import (
     TranscriptEntry,
     archive_from_json,
     archive_to_json,
+    copy_json,
     evolve,
     journal,
     repair_pairs,
@@ -28,7 +29,9 @@ from sapwood.persistence import AgentPersistence, NumberedLine, Stored
 
 M = TypeVar("M", bound=Message)
 
-NOT_COPIED: Final = "Error: this conversation is a copy that was made before the call had a result; its effect is unknown"
+NOT_COPIED: Final = (
+    "Error: this conversation is a copy that was made before the call had a result; its effect is unknown"
+)
 PAGE: Final = 1_000
 
 
@@ -79,7 +82,7 @@ class Copied:
 
 
 class StoredConversations:
-    """What can be done with conversations whether their servers run or not; claims none of them.
+    """What can be done with conversations whether their servers run or not; claims none of them, and starts nothing.
 
     Args:
         persistence: Returns the present store.
@@ -92,31 +95,49 @@ class StoredConversations:
         self._owner = owner
         self._environment = environment
 
-    async def load(self, agent_id: str) -> Stored:
-        """Return what is stored.
+    async def load(self, agent_id: str) -> State:
+        """Return a conversation as it is stored, whether its server runs or not.
 
         Raises:
-            AgentMissing: if nothing is.
+            AgentMissing: if nothing is stored of it.
+            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
         """
-        found = await self._persistence().load(agent_id)
-        if isinstance(found, Stored):
-            return found
-        raise AgentMissing(agent_id)
+        return state_of(await self._load(agent_id))
 
-    async def transcript(self, agent_id: str, after: int, before: int | None, limit: int, *, last: bool) -> TranscriptPage:
-        """Return a page of the transcript.
+    async def transcript(
+        self, agent_id: str, *, after: int = 0, before: int | None = None, limit: int = 100, last: bool = False
+    ) -> TranscriptPage:
+        """Return what people see of a conversation, page by page; starts nothing.
+
+        A transcript only ever grows: what a summary or a repair took out of the model's context is still in it.
+
+        Args:
+            agent_id: The conversation.
+            after: Only lines with higher numbers.
+            before: Only lines with lower numbers; None for no such limit.
+            limit: Most lines of a page.
+            last: Whether to return the last of these lines instead of the first.
 
         Raises:
-            AgentMissing: if nothing is stored of the conversation.
+            AgentMissing: if nothing is stored of it.
+            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
         """
         lines = await self._persistence().read_transcript(agent_id, after=after, before=before, limit=limit, last=last)
         if not lines:
-            await self.load(agent_id)
+            await self._load(agent_id)
         return TranscriptPage(tuple(TranscriptLine(each.number, each.line) for each in lines), len(lines) == limit)
 
-    async def export(self, agent_id: str) -> dict[str, Any]:
-        """Return a conversation as JSON-safe data."""
-        state = state_of(await self.load(agent_id))
+    async def export_conversation(self, agent_id: str) -> dict[str, Any]:
+        """Return a conversation with its transcript as JSON-safe data; starts nothing.
+
+        Work in progress is no part of it, and neither are files.
+
+        Raises:
+            AgentMissing: if nothing is stored of it.
+            StoreUnavailable, RecordCorrupt, FutureVersion: if the store cannot tell.
+        """
+        state = state_of(await self._load(agent_id))
+        transcript = _entries_with(await self._all_entries(agent_id), state.messages)
         return archive_to_json(
             Archive(
                 agent_id=agent_id,
@@ -126,12 +147,27 @@ class StoredConversations:
                 messages=state.messages,
                 todos=state.todos,
                 metadata=state.metadata,
-                transcript=tuple(each.line for each in await self._all_lines(agent_id)),
+                transcript=tuple(transcript),
             )
         )
 
-    async def restore(self, data: object, agent_id: str) -> Copied:
-        """Write an exported conversation under a new id, with new ids for its messages."""
+    async def import_conversation(
+        self, data: object, agent_id: str, *, routing: Mapping[str, Any] | None = None
+    ) -> Copied:
+        """Write an exported conversation under an id that is free; starts nothing.
+
+        Its messages get new ids, and calls without a result an error result. `State.origin` says where it came from.
+
+        Args:
+            data: What `export_conversation` returned.
+            agent_id: Id of the copy.
+            routing: What a factory is to build its agent from; None for what the data says. Give it if the data comes
+                from somebody who is not to choose their agent.
+
+        Raises:
+            CodecError, FutureVersion: if the data is not what `export_conversation` returned; nothing was written.
+            AgentExists: if something is stored under the id; likewise.
+        """
         archive = archive_from_json(data)
         names = _Names(self._environment.new_id)
         last = archive.messages[-1].id if archive.messages else ""
@@ -143,22 +179,43 @@ class StoredConversations:
             definition=archive.definition,
             todos=archive.todos,
             metadata=archive.metadata,
-            routing=archive.routing,
+            routing=archive.routing if routing is None else copy_json(dict(routing), "routing"),
         )
         await self._write(agent_id, state, origin, messages, [*transcript, *self._said(closed)])
         return Copied(agent_id, names.known, tuple(each.call_id for each in closed))
 
-    async def fork(self, agent_id: str, new_id: str, message_id: str | None) -> Copied:
-        """Write a conversation up to a message under a new id."""
-        stored = await self.load(agent_id)
-        state = state_of(stored) if message_id is None else state_at(stored, message_id)
-        messages = state.messages if message_id is None else _up_to(state.messages, message_id)
+    async def fork(self, agent_id: str, new_id: str, *, at: str | None = None) -> Copied:
+        """Copy a conversation up to a message under an id that is free; starts nothing, and disturbs nobody.
+
+        The copy has the messages up to there, the to-dos and metadata of that moment (or of the oldest one that the
+        journal still has) and the transcript; `State.origin` says where it came from. Calls without a result get an
+        error result. Runs, interrupts and what waits stay with the original, and so do its usage and its files.
+
+        Args:
+            agent_id: The conversation.
+            new_id: Id of the copy.
+            at: Id of the last message to copy; None for all.
+
+        Raises:
+            AgentMissing: if nothing is stored of the original.
+            AgentExists: if something is stored under the new id; nothing was written.
+            InvalidOption: if the message is not in the model's context, nor was as far back as the journal reaches.
+        """
+        stored = await self._load(agent_id)
+        state = state_of(stored) if at is None else state_at(stored, at)
+        messages = state.messages if at is None else _up_to(state.messages, at)
+        said = _entries_with(await self._all_entries(agent_id), messages)
         messages, closed = close_calls(messages, self._environment.new_id)
-        last = message_id if message_id is not None else state.messages[-1].id if state.messages else ""
+        last = at if at is not None else state.messages[-1].id if state.messages else ""
         origin = Origin(agent_id, last, "fork", self._environment.wall())
-        said = _entries_up_to([each.line for each in await self._all_lines(agent_id)], message_id)
         await self._write(new_id, state, origin, messages, [*said, *self._said(closed)])
         return Copied(new_id, {each.id: each.id for each in messages}, tuple(each.call_id for each in closed))
+
+    async def _load(self, agent_id: str) -> Stored:
+        found = await self._persistence().load(agent_id)
+        if isinstance(found, Stored):
+            return found
+        raise AgentMissing(agent_id)
 
     async def _write(
         self,
@@ -176,14 +233,14 @@ class StoredConversations:
             events.append(journal.ConversationRouted(state.routing))
         await self._persistence().create(agent_id, owner=self._owner, events=events, lines=transcript)
 
-    async def _all_lines(self, agent_id: str) -> list[NumberedLine]:
+    async def _all_entries(self, agent_id: str) -> list[TranscriptEntry]:
         found: list[NumberedLine] = []
         while True:
             after = found[-1].number if found else 0
             page = await self._persistence().read_transcript(agent_id, after=after, limit=PAGE)
             found += page
             if len(page) < PAGE:
-                return found
+                return [each.line for each in found]
 
     def _said(self, messages: Sequence[Message]) -> list[TranscriptEntry]:
         at = self._environment.wall()
@@ -217,7 +274,7 @@ def state_at(stored: Stored, message_id: str) -> State:
     """Return the conversation as it was when a message joined it, as far back as the journal still reaches.
 
     Raises:
-        InvalidOption: if the model's context does not have the message.
+        InvalidOption: if the model's context does not have it, nor had.
     """
     state = _begin(stored)
     if not _has(state, message_id):
@@ -228,8 +285,8 @@ def state_at(stored: Stored, message_id: str) -> State:
         else:
             last = ", ".join(repr(each.id) for each in state.messages[-5:]) or "there is none"
             raise InvalidOption(
-                f"fork of {stored.agent_id!r}: expected the id of a message that the model still sees; "
-                f"got {message_id!r}; the last ones are {last}"
+                f"fork of {stored.agent_id!r}: expected the id of a message in the model's context, now or "
+                f"as far back as the journal reaches; got {message_id!r}; the last ones are {last}"
             )
     return state
 
@@ -247,11 +304,13 @@ def _up_to(messages: tuple[Message, ...], message_id: str) -> tuple[Message, ...
     return messages[: at + 1]
 
 
-def _entries_up_to(entries: list[TranscriptEntry], message_id: str | None) -> list[TranscriptEntry]:
-    for number, entry in enumerate(entries, 1):
-        if message_id is not None and any(message.id == message_id for message in entry.said):
-            return entries[:number]
-    return entries
+def _entries_with(entries: list[TranscriptEntry], messages: Sequence[Message]) -> list[TranscriptEntry]:
+    """Return the entries up to the last of these messages: what was said later is no part of a copy."""
+    ids = {message.id for message in messages} - {""}
+    if not ids:
+        return entries if not messages else []
+    places = [number for number, entry in enumerate(entries, 1) if any(each.id in ids for each in entry.said)]
+    return entries[: places[-1]] if places else []
 
 
 def close_calls(

@@ -7,13 +7,13 @@ from typing import Final
 
 import trio
 
-from sapwood.actors import Crashed
+from sapwood.actors import Crashed, Killed, Shutdown
 from sapwood.agents._agent import Agent
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._requests import CancelRun, PauseRun, ResumeRun, SendMessage
 from sapwood.agents._session import Session
 from sapwood.agents._sub_agent_homes import SubAgentHomes
-from sapwood.agents._sub_agent_work import WorkEnd, end_of, task_id, was_told
+from sapwood.agents._sub_agent_work import WorkEnd, end_of, task_id, total_usage, was_told
 from sapwood.agents._submit_result import SUBMIT
 from sapwood.conversation import (
     AgentShutdown,
@@ -27,10 +27,10 @@ from sapwood.conversation import (
     SubAgentFinished,
     SubAgentStarted,
     Until,
+    Usage,
 )
 from sapwood.errors import (
     ActorDown,
-    ChildFailed,
     PersistenceError,
     RegistryUnavailable,
     SapwoodError,
@@ -43,6 +43,9 @@ LIVES: Final = 3
 ATTEMPTS: Final = 9
 FIRST_WAIT: Final = 0.02
 """Attempts to reach a sub-agent, and seconds after the first; each wait is twice the one before."""
+
+UNAVAILABLE_WAIT: Final = 0.5
+"""Seconds until the registry is asked again, while it cannot tell."""
 
 AFTER_GRACE: Final = 3.0
 """Seconds that a sub-agent has to write down its end when the grace of a cancel is over."""
@@ -125,11 +128,18 @@ class Attendant:
                 return WorkEnd("cancelled", self.dismissed, end.usage)
             if end is not None:
                 return end
-            match self.publisher.last_exit:
-                case Crashed(error):
-                    return WorkEnd("failed", f"it crashed: {type(error).__name__}: {error}")
+            match self.publisher.tree_exit, self.publisher.last_exit:
                 case _ if self.dismissed is not None:
-                    return WorkEnd("cancelled", self.dismissed)
+                    return WorkEnd("cancelled", self.dismissed, self._usage())
+                case Killed(), _:
+                    await trio.sleep(FIRST_WAIT)  # with everything around it
+                case _, Crashed(crash):
+                    return WorkEnd("failed", f"it crashed: {type(crash).__name__}: {crash}", self._usage())
+                case _, Shutdown("fenced"):
+                    # Whoever took it may have taken its parent too, which finds out when it writes this down.
+                    return WorkEnd("failed", "its conversation was taken over by another server", self._usage())
+                case _, Killed():
+                    return WorkEnd("failed", "it was killed", self._usage())
                 case _:
                     await trio.sleep(FIRST_WAIT)
         return WorkEnd("failed", f"it was stopped {LIVES} times")
@@ -140,8 +150,8 @@ class Attendant:
         Raises:
             SapwoodError: if that is not possible.
         """
-        wait = FIRST_WAIT
-        for attempt in range(ATTEMPTS):
+        attempt = 0
+        while True:
             try:
                 session = await self._homes.start(self.agent, self.agent_id, self._parent_id)
                 state = self.publisher.state
@@ -149,13 +159,13 @@ class Attendant:
                     until = Until((SUBMIT,)) if self._submits else None
                     text = str(self.sub_agent.call.arguments["description"])
                     await session._ask(SendMessage(text, task_id(self.sub_agent), until=until))
-            except ChildFailed:
-                raise
-            except (ActorDown, RegistryUnavailable, PersistenceError):
-                if attempt == ATTEMPTS - 1:
+            except RegistryUnavailable:
+                await trio.sleep(UNAVAILABLE_WAIT)  # nobody can tell, which is no failure
+            except (ActorDown, PersistenceError):
+                attempt += 1
+                if attempt == ATTEMPTS:
                     raise
-                await trio.sleep(wait)
-                wait *= 2
+                await trio.sleep(FIRST_WAIT * 2**attempt)
             else:
                 return
 
@@ -174,6 +184,10 @@ class Attendant:
                     self._tell(event)
                 end = self._end()
         return end
+
+    def _usage(self) -> Usage:
+        state = self.publisher.state
+        return Usage() if state is None else total_usage(state)
 
     def _end(self) -> WorkEnd | None:
         state = self.publisher.state

@@ -20,7 +20,7 @@ from sapwood.supervision import terminate_child
 
 if TYPE_CHECKING:
     from sapwood.actors import Ref
-    from sapwood.persistence import Journal
+    from sapwood.persistence import AgentPersistence
 
 SUB_AGENTS = "sub_agents"
 TREE = "agent_tree"
@@ -48,7 +48,7 @@ class SubAgentHomes:
     """
 
     registry: Registry
-    journal: Callable[[], Journal]
+    journal: Callable[[], AgentPersistence]
     publisher: Callable[[str], Publisher]
     session: Callable[[str], Session]
     environment: Environment

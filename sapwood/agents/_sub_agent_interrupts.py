@@ -17,16 +17,14 @@ def of_sub_agent(state: State, sub_agent_id: str) -> dict[str, Interrupt]:
     return found
 
 
-def mirror(
-    state: State, child: State, sub_agent: SubAgent, names: tuple[str, str], now: float
-) -> list[journal.JournalEvent]:
+def mirror(state: State, child: State, sub_agent: SubAgent, parent: str, now: float) -> list[journal.JournalEvent]:
     """Return the events after which the parent lists just what the sub-agent waits for.
 
     Args:
         state: The parent's conversation.
         child: That of the sub-agent.
         sub_agent: The sub-agent.
-        names: Names of the parent and of the sub-agent.
+        parent: Name of the parent.
         now: Wall-clock seconds.
     """
     events: list[journal.JournalEvent] = []
@@ -39,7 +37,7 @@ def mirror(
         else:
             passed_on = inner.escalations[len(outer.escalations) :]
             events += [journal.InterruptDecided(Decision(outer.id, "escalate", by=by, at=now)) for by in passed_on]
-    raised = [lift(each, sub_agent, *names) for inner_id, each in wanted.items() if inner_id not in listed]
+    raised = [lift(each, sub_agent, parent) for inner_id, each in wanted.items() if inner_id not in listed]
     return [*events, *map(journal.InterruptRaised, raised)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -19,7 +19,7 @@ NOTE: Final = (
     "finish the task, or say why it cannot be done."
 )
 
-_USED: Final = (
+_USED: Final[tuple[tuple[str, float, Callable[[Run], float]], ...]] = (
     ("model_calls", 1, lambda run: run.model_calls),
     ("steps", 1, lambda run: run.steps),
     ("tokens", 1, lambda run: run.usage.input_tokens + run.usage.output_tokens),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -21,6 +21,9 @@ from sapwood.conversation import (
 
 KEY: Final = "sub_agent"
 """Where the metadata of a sub-agent's conversation say whose it is."""
+
+ENDED: Final[Mapping[str, str]] = {"completed": "is done", "failed": "failed", "cancelled": "was cancelled"}
+"""What is said of a sub-agent whose work is over."""
 
 
 @attrs.frozen

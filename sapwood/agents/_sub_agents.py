@@ -4,47 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Literal, TypeAlias, cast
 
-import trio
+import attrs
 
-from sapwood.actors import Actor, Crashed, Killed, Reply, TaskDone, TaskRef, message
+from sapwood.actors import Actor, Crashed, Killed, TaskDone, TaskRef, message
 from sapwood.agents._agent import Agent
 from sapwood.agents._log import Log
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._requests import GRACE
-from sapwood.agents._sub_agent_attendant import ATTEMPTS, FIRST_WAIT, RELAYED, Attendant
+from sapwood.agents._sub_agent_answers import SubAgentAnswers
+from sapwood.agents._sub_agent_attendant import RELAYED, Attendant
 from sapwood.agents._sub_agent_homes import SubAgentHomes
-from sapwood.agents._sub_agent_interrupts import mirror, of_sub_agent, withdrawn
-from sapwood.agents._sub_agent_plans import adapted, granted
-from sapwood.agents._sub_agent_work import WorkEnd, end_of
+from sapwood.agents._sub_agent_interrupts import mirror, withdrawn
+from sapwood.agents._sub_agent_plans import adapted
+from sapwood.agents._sub_agent_work import ENDED, WorkEnd
 from sapwood.conversation import (
-    Accepted,
-    Decision,
-    DecisionOutcome,
-    Invalid,
     QueuedMessage,
-    Stale,
     State,
     StatusChanged,
     StreamEvent,
     SubAgent,
     SubAgentChanged,
+    SubAgentFinished,
+    SubAgentStarted,
     UserMessage,
-    evolve,
     journal,
-    lifted_from,
 )
-from sapwood.errors import ActorDown, PersistenceError, RegistryUnavailable, SapwoodError, ToolError
-from sapwood.middleware import SubAgentOrder, SubAgentReport, SubAgents
-from sapwood.tools import Pending, ToolContext
+from sapwood.errors import SapwoodError, ToolError
+from sapwood.middleware import SubAgentPlan, SubAgents
 
-T = TypeVar("T")
-
-ASK_EVERY: Final = 3600.0
-"""Seconds between two polls of a sub-agent, which tells by itself when it is done."""
-
-NO_PLACE: Final = "waits until another sub-agent is done"
+Following: TypeAlias = Literal["", "cancel", "follow_up"]
+"""What is to be done when a sub-agent has ended: nothing, cancel the open run, or begin one for what waits."""
 
 
 @message("agent.sub_agent_news")
@@ -66,7 +57,7 @@ class SubAgentKeeper:
         agent: The parent.
         log: Its conversation.
         publisher: Tells of its sub-agents.
-        homes: Where they live; None if nowhere.
+        homes: Where they live.
     """
 
     def __init__(self, actor: Actor, agent: Agent, log: Log, publisher: Publisher, homes: SubAgentHomes) -> None:
@@ -78,76 +69,10 @@ class SubAgentKeeper:
         self._layer = next((each for each in agent.middleware if isinstance(each, SubAgents)), None)
         self._attended: dict[str, Attendant] = {}
         self._tasks: dict[TaskRef, str] = {}
-        self._deciding: dict[TaskRef, str] = {}
         self._helpers: set[TaskRef] = set()
+        self._held = False
+        self.answers = SubAgentAnswers(actor, log, self.attendant, self._mirror)
         self.cancelling: tuple[str, str] | None = None
-
-    # --- for the tools ----------------------------------------------------------------------------
-
-    async def order(self, order: SubAgentOrder, context: ToolContext) -> Pending | str:
-        """Have a sub-agent work; see `SubAgentHost`."""
-        known = self.get(context.call_id)
-        if known is None:
-            known = await self._note(order, context)
-        self._start_wanted()
-        if known.background:
-            return f"started as {known.id}; you are told when it is done"
-        note = "" if known.id in self._attended or known.outcome else NO_PLACE
-        return Pending(known.id, every=ASK_EVERY, note=note)
-
-    async def _note(self, order: SubAgentOrder, context: ToolContext) -> SubAgent:
-        call = next(each.call for each in self._state.pending if each.call.id == context.call_id)
-        agent_id = f"{self._log.agent_id}/{call.id}"
-        sub_agent = SubAgent(call, context.idempotency_key, agent_id, order.agent, order.background)
-        assert self._layer is not None
-        plan = self._layer.plan(sub_agent)
-        limits = granted(self._agent, self._state.run, plan)
-        metadata = {key: self._state.metadata[key] for key in plan.inherit if key in self._state.metadata}
-        made = adapted(plan, self._agent, limits)
-        agent_id = await self._homes.prepare(made, agent_id, context.idempotency_key, metadata)
-        sub_agent = evolve(sub_agent, agent_id=agent_id, limits=limits)
-        await self._log.commit(journal.SubAgentStarted(sub_agent))
-        return sub_agent
-
-    async def result(self, sub_agent_id: str) -> Pending | str:
-        """Return the result of a sub-agent; see `SubAgentHost`."""
-        sub_agent = self.get(sub_agent_id)
-        if sub_agent is None:
-            raise ToolError(f"nothing is known of sub-agent {sub_agent_id!r} any more")
-        if not sub_agent.outcome:
-            return Pending(sub_agent_id, note=self._status(sub_agent))
-        if sub_agent.outcome != "completed":
-            raise ToolError(f"sub-agent {sub_agent.agent} {_ENDED[sub_agent.outcome]}: {sub_agent.detail}")
-        return await self._text(sub_agent)
-
-    async def report(self, sub_agent_id: str) -> SubAgentReport | None:
-        """Say how far a sub-agent is; see `SubAgentHost`."""
-        sub_agent = self.get(sub_agent_id)
-        if sub_agent is None:
-            return None
-        text = await self._text(sub_agent) if sub_agent.outcome == "completed" else sub_agent.detail
-        return SubAgentReport(sub_agent.agent, sub_agent.outcome or self._status(sub_agent), text)
-
-    async def cancel(self, sub_agent_id: str) -> bool:
-        """Have a sub-agent stop; see `SubAgentHost`."""
-        sub_agent = self.get(sub_agent_id)
-        if sub_agent is None or sub_agent.outcome:
-            return False
-        attendant = self._attended.get(sub_agent_id)
-        if attendant is None:
-            await self._log.commit(journal.SubAgentEnded(sub_agent_id, "cancelled", "cancelled before it began"))
-        else:
-            self._dismiss(attendant, "cancelled by its parent", GRACE)
-        return True
-
-    async def _text(self, sub_agent: SubAgent) -> str:
-        state = await self._homes.read(sub_agent.agent_id)
-        end = None if state is None else end_of(state, submits=self._submits(sub_agent))
-        return "" if end is None else end.text
-
-    def _status(self, sub_agent: SubAgent) -> str:
-        state = self._homes.publisher(sub_agent.agent_id).state
-        return state.status if state is not None and sub_agent.id in self._attended else "queued"
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -158,6 +83,10 @@ class SubAgentKeeper:
     def get(self, sub_agent_id: str) -> SubAgent | None:
         """Return a sub-agent by its id, or None."""
         return next((each for each in self._state.sub_agents if each.id == sub_agent_id), None)
+
+    def attendant(self, sub_agent_id: str) -> Attendant | None:
+        """Return who attends to a sub-agent; None if it is not at work."""
+        return self._attended.get(sub_agent_id)
 
     @property
     def at_work(self) -> bool:
@@ -176,9 +105,19 @@ class SubAgentKeeper:
         over = {each.id for each in self._state.sub_agents if each.outcome}
         return frozenset(each.call.id for each in self._state.deferred if each.call.id in over)
 
+    def plan(self, sub_agent: SubAgent) -> SubAgentPlan:
+        """Return how a sub-agent is made.
+
+        Raises:
+            ToolError: if the agent has no such sub-agents (any more).
+        """
+        if self._layer is None:
+            raise ToolError("the agent has no sub-agents any more")
+        return self._layer.plan(sub_agent)
+
     def owns(self, task: TaskRef) -> bool:
         """Say whether a task that has ended was one of the keeper's."""
-        return task in self._tasks or task in self._deciding or task in self._helpers
+        return task in self._tasks or task in self._helpers or self.answers.owns(task)
 
     # --- making it so -----------------------------------------------------------------------------
 
@@ -197,26 +136,23 @@ class SubAgentKeeper:
         wanted = {each.id for each in self._wanted()}
         for sub_agent_id, attendant in tuple(self._attended.items()):
             if sub_agent_id not in wanted and attendant.dismissed is None:
-                self._dismiss(attendant, "its call is over", GRACE)
+                self.dismiss(attendant, "its call is over", GRACE)
         for each in self._state.sub_agents:
             if not each.outcome and each.id not in wanted and each.id not in self._attended:
                 await self._end(each, WorkEnd("cancelled", "its call is over"))
-        for each, problem in self._start_wanted():
+        for each, problem in self.start_wanted():
             await self._end(each, WorkEnd("failed", problem))
 
-    def _start_wanted(self) -> list[tuple[SubAgent, str]]:
+    def start_wanted(self) -> list[tuple[SubAgent, str]]:
         """Start what has a place; return what cannot be started any more, and why."""
         failed: list[tuple[SubAgent, str]] = []
         for each in self._wanted():
-            if each.id in self._attended or self.cancelling is not None:
+            if each.id in self._attended or self.cancelling is not None or self._held:
                 continue
-            if self._layer is None:
-                failed.append((each, "the agent has no sub-agents any more"))
-                continue
-            if len(self._attended) >= self._layer.max_concurrent:
+            if self._layer is not None and len(self._attended) >= self._layer.max_concurrent:
                 break
             try:
-                plan = self._layer.plan(each)
+                plan = self.plan(each)
                 made = adapted(plan, self._agent, each.limits)
             except SapwoodError as error:
                 failed.append((each, str(error)))
@@ -231,14 +167,6 @@ class SubAgentKeeper:
     def _tell(self, sub_agent_id: str, event: StreamEvent) -> None:
         self._actor.ref.tell(SubAgentNews(sub_agent_id, event))
 
-    def _submits(self, sub_agent: SubAgent) -> bool:
-        if self._layer is None:
-            return False
-        try:
-            return self._layer.plan(sub_agent).result is not None
-        except ToolError:
-            return False
-
     def _help(self, function: Callable[..., Awaitable[Any]], *args: Any) -> TaskRef:
         task = self._actor.start_task(function, *args)
         self._helpers.add(task)
@@ -246,7 +174,8 @@ class SubAgentKeeper:
 
     # --- cancelling and pausing -------------------------------------------------------------------
 
-    def _dismiss(self, attendant: Attendant, reason: str, grace: float) -> None:
+    def dismiss(self, attendant: Attendant, reason: str, grace: float) -> None:
+        """Have a sub-agent stop, and be cut off after `grace` seconds."""
         if attendant.dismissed is None:
             attendant.dismissed = reason
             self._help(attendant.dismiss, reason, grace)
@@ -254,11 +183,11 @@ class SubAgentKeeper:
     def cancel_all(self, reason: str, grace: float, *, background: bool) -> None:
         """Have the sub-agents of the open run stop before it does; with `background` the others too (S3-107)."""
         run = self._state.run
-        if run is not None:
+        if run is not None and self.awaited:
             self.cancelling = (run.id, reason)
         for attendant in self._attended.values():
             if background or not attendant.sub_agent.background:
-                self._dismiss(attendant, reason or "its parent was cancelled", grace)
+                self.dismiss(attendant, reason or "its parent was cancelled", grace)
 
     def pause_all(self) -> None:
         """Have the sub-agents that the open run waits for pause at their next boundary."""
@@ -272,6 +201,12 @@ class SubAgentKeeper:
         for attendant in self._attended.values():
             if not attendant.sub_agent.background:
                 self._help(function, attendant)
+
+    def hold(self) -> None:
+        """Start nothing any more, and note the end of nothing: whoever claims the conversation next goes on."""
+        self._held = True
+        for task in self._tasks:
+            task.cancel()
 
     # --- what they do -----------------------------------------------------------------------------
 
@@ -289,28 +224,16 @@ class SubAgentKeeper:
             await self._mirror(attendant)
 
     def _relay(self, attendant: Attendant, event: StreamEvent) -> None:
+        """Tell those who watch the parent what a sub-agent does, with the path to it."""
         run_id = self._state.run.id if self._state.run is not None else ""
+        path = (self._agent.name, attendant.sub_agent.agent)
         match event:
             case StatusChanged(status=status, detail=detail):
-                sub_agent = attendant.sub_agent
-                self._publisher.publish(
-                    SubAgentChanged,
-                    run_id,
-                    path=(self._agent.name, attendant.agent.name),
-                    sub_agent=sub_agent.agent_id,
-                    status=status,
-                    detail=detail,
-                )
-            case SubAgentChanged():
-                path = (self._agent.name, *event.path)
-                self._publisher.publish(
-                    SubAgentChanged,
-                    run_id,
-                    path=path,
-                    sub_agent=event.sub_agent,
-                    status=event.status,
-                    detail=event.detail,
-                )
+                fields = {"path": path, "sub_agent": attendant.agent_id, "status": status, "detail": detail}
+                self._publisher.publish(SubAgentChanged, run_id, **fields)
+            case SubAgentStarted() | SubAgentChanged() | SubAgentFinished():
+                fields = {name: getattr(event, name) for name in _own_fields(type(event))}
+                self._publisher.publish(type(event), run_id, **{**fields, "path": (*path, *event.path[1:])})
             case _:
                 pass
 
@@ -320,31 +243,31 @@ class SubAgentKeeper:
         sub_agent = self.get(attendant.sub_agent.id)
         if child is None or sub_agent is None or sub_agent.outcome or sub_agent not in self._wanted():
             return
-        names = (self._agent.name, attendant.agent.name)
-        now = self._actor.environment.wall()
-        events = mirror(self._state, child, sub_agent, names, now)
+        events = mirror(self._state, child, sub_agent, self._agent.name, self._actor.environment.wall())
         if events:
             await self._log.commit(*events)
 
-    async def ended(self, done: TaskDone) -> bool:
-        """Take note of the end of one of the keeper's tasks; say whether the open run is to be cancelled now.
+    async def ended(self, done: TaskDone) -> Following:
+        """Take note of the end of one of the keeper's tasks; say what is to be done about that.
 
         Raises:
             PersistenceError: if the journal cannot be written.
         """
         self._helpers.discard(done.task)
-        if done.task in self._deciding:
-            await self._decided(self._deciding.pop(done.task), done)
+        if self.answers.owns(done.task):
+            await self.answers.given(done)
         sub_agent_id = self._tasks.pop(done.task, "")
-        if sub_agent_id:
+        following: Following = ""
+        if sub_agent_id and not self._held:
             del self._attended[sub_agent_id]
             sub_agent = self.get(sub_agent_id)
             if sub_agent is not None and not sub_agent.outcome:
                 await self._end(sub_agent, _end_of_task(done))
+                following = "follow_up" if sub_agent.background else ""
         if self.cancelling is None or self.awaited:
-            return False
-        run, self.cancelling = self._state.run, None
-        return run is not None
+            return following
+        run, cancelled, self.cancelling = self._state.run, self.cancelling[0], None
+        return "cancel" if run is not None and run.id == cancelled else following
 
     async def _end(self, sub_agent: SubAgent, end: WorkEnd) -> None:
         """Journal the end of a sub-agent; of one in the background the agent is told, as far as it may run for it."""
@@ -358,63 +281,16 @@ class SubAgentKeeper:
         await self._log.commit(*events)
 
     def _notice(self, sub_agent: SubAgent, end: WorkEnd) -> QueuedMessage:
-        text = f"[task {sub_agent.id} of {sub_agent.agent} {_ENDED[end.outcome]}]\n{end.text}"
+        text = f"[task {sub_agent.id} of {sub_agent.agent} {ENDED[end.outcome]}]\n{end.text}"
         message_id = f"done_{sub_agent.key}"
         said = UserMessage(text, id=message_id)
         return QueuedMessage(message_id, said, "next_turn", self._actor.environment.wall(), by_person=False)
 
-    # --- deciding ---------------------------------------------------------------------------------
 
-    def decide(self, decision: Decision, reply: Reply[Any]) -> None:
-        """Have a sub-agent told what somebody decided about one of its interrupts; it answers for itself."""
-        interrupt = self._state.interrupt(decision.interrupt_id)
-        origin = lifted_from(interrupt) if interrupt is not None else None
-        attendant = self._attended.get(origin[0]) if origin is not None else None
-        if origin is None or attendant is None:
-            reply(Stale(f"interrupt {decision.interrupt_id!r}: its sub-agent is not at work"))
-            return
-        inner = evolve(decision, interrupt_id=origin[1])
-        task = self._actor.start_task(
-            self._ask, attendant, inner, decision, reply, name=f"decide {decision.interrupt_id}"
-        )
-        self._deciding[task] = origin[0]
-
-    async def _ask(
-        self, attendant: Attendant, inner: Decision, decision: Decision, reply: Reply[Any]
-    ) -> tuple[DecisionOutcome | Exception, Decision, Reply[Any]]:
-        problem: Exception = ActorDown(attendant.agent_id)
-        for attempt in range(ATTEMPTS):
-            try:
-                return await attendant.session.decide(inner), decision, reply
-            except (ActorDown, RegistryUnavailable, PersistenceError) as error:
-                # It may have counted before the sub-agent died; asked again, that is what it says.
-                problem = error
-                await trio.sleep(FIRST_WAIT * 2**attempt)
-        return problem, decision, reply
-
-    async def _decided(self, sub_agent_id: str, done: TaskDone) -> None:
-        if done.value is None:
-            return
-        outcome, decision, reply = done.value
-        attendant = self._attended.get(sub_agent_id)
-        if attendant is not None:
-            await self._mirror(attendant)
-        match outcome:
-            case Accepted():
-                reply(Accepted(decision))
-            case Invalid() | Stale():
-                reply(type(outcome)(f"interrupt {decision.interrupt_id!r} of a sub-agent: {outcome.problem}"))
-            case Exception():
-                reply.fail(outcome)
-            case other:
-                reply(other)
-
-    def listed(self, sub_agent_id: str) -> bool:
-        """Say whether anything of a sub-agent waits for people."""
-        return bool(of_sub_agent(self._state, sub_agent_id))
-
-
-_ENDED: Final = {"completed": "is done", "failed": "failed", "cancelled": "was cancelled"}
+def _own_fields(kind: type[Any]) -> list[str]:
+    """Return the names of the fields of an event that not every event has."""
+    common = {field.name for field in attrs.fields(cast("type[Any]", StreamEvent))}
+    return [field.name for field in attrs.fields(kind) if field.name not in common]
 
 
 def _end_of_task(done: TaskDone) -> WorkEnd:

@@ -49,7 +49,7 @@ def _of_schema(shape: dict[str, Any]) -> Tool[..., Any]:
         return "accepted"
 
     made = tool(name=SUBMIT, idempotent=True)(submit_result)
-    parameters = {"type": "object", "properties": {"result": shape}, "required": ["result"]}
+    parameters: dict[str, Any] = {"type": "object", "properties": {"result": shape}, "required": ["result"]}
     parameters["additionalProperties"] = False
     return attrs.evolve(made, spec=ToolSpec(SUBMIT, made.description, parameters))
 

@@ -13,6 +13,7 @@ from sapwood.conversation import (
     ToolCall,
     ToolResult,
     journal,
+    lifted_from,
     unanswered_calls,
 )
 
@@ -57,6 +58,19 @@ def untouched_calls(state: State) -> tuple[ToolCall, ...]:
     return tuple(call for call in open_calls(state) if call.id not in known)
 
 
+def holding(state: State) -> tuple[Interrupt, ...]:
+    """Return the open interrupts that hold back the run: not those of sub-agents that work in the background."""
+    calls = {each.call.id for each in state.pending}
+    origins = ((each, lifted_from(each)) for each in state.interrupts)
+    return tuple(each for each, origin in origins if origin is None or origin[0] in calls)
+
+
+def undecided(state: State) -> tuple[Interrupt, ...]:
+    """Return those of them that nobody has decided."""
+    held = {each.id for each in holding(state)}
+    return tuple(each for each in state.undecided if each.id in held)
+
+
 def is_about_a_call(state: State, interrupt: Interrupt) -> bool:
     """Say whether an interrupt holds back a tool call, and not the run as a whole."""
     return any(each.call.id == interrupt.id for each in state.pending) or any(
@@ -80,7 +94,7 @@ def settle(state: State, why: str, new_id: Callable[[str], str]) -> list[journal
         ran = pending.phase != "intended"
         known[pending.call.id] = pending.call, STOPPED if ran else NOT_RUN, "unknown" if ran else "stopped"
     for interrupt in state.interrupts:
-        if interrupt.kind == "reconcile":
+        if interrupt.kind == "reconcile" and not interrupt.path:
             known[interrupt.id] = interrupt.call, UNKNOWN_OUTCOME, "unknown"
     for call in open_calls(state):
         known.setdefault(call.id, (call, NOT_RUN, "stopped"))
@@ -88,7 +102,7 @@ def settle(state: State, why: str, new_id: Callable[[str], str]) -> list[journal
         journal.ToolFinished(error_result(call, text.format(name=call.name, why=why), new_id("msg_"), problem))
         for call, text, problem in known.values()
     ]
-    return [*results, *(journal.InterruptClosed(each.id, "withdrawn") for each in state.interrupts)]
+    return [*results, *(journal.InterruptClosed(each.id, "withdrawn") for each in holding(state))]
 
 
 def leave_behind(state: State, new_id: Callable[[str], str]) -> list[journal.JournalEvent]:

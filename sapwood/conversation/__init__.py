@@ -16,8 +16,8 @@ from sapwood.conversation._commands import CancelCommand as CancelCommand
 from sapwood.conversation._commands import CancelQueuedCommand as CancelQueuedCommand
 from sapwood.conversation._commands import Command as Command
 from sapwood.conversation._commands import CommandOutcome as CommandOutcome
-from sapwood.conversation._commands import Decided as Decided
 from sapwood.conversation._commands import DecideCommand as DecideCommand
+from sapwood.conversation._commands import Decided as Decided
 from sapwood.conversation._commands import DismissCommand as DismissCommand
 from sapwood.conversation._commands import Done as Done
 from sapwood.conversation._commands import EditQueuedCommand as EditQueuedCommand
@@ -94,6 +94,7 @@ from sapwood.conversation._state import Until as Until
 from sapwood.conversation._state import idempotency_key as idempotency_key
 from sapwood.conversation._stream import LOSS as LOSS
 from sapwood.conversation._stream import AgentShutdown as AgentShutdown
+from sapwood.conversation._stream import DebugNote as DebugNote
 from sapwood.conversation._stream import Gap as Gap
 from sapwood.conversation._stream import InterruptClosed as InterruptClosed
 from sapwood.conversation._stream import InterruptDecided as InterruptDecided
@@ -107,6 +108,9 @@ from sapwood.conversation._stream import QueueHeld as QueueHeld
 from sapwood.conversation._stream import RunFinished as RunFinished
 from sapwood.conversation._stream import StatusChanged as StatusChanged
 from sapwood.conversation._stream import StreamEvent as StreamEvent
+from sapwood.conversation._stream import SubAgentChanged as SubAgentChanged
+from sapwood.conversation._stream import SubAgentFinished as SubAgentFinished
+from sapwood.conversation._stream import SubAgentStarted as SubAgentStarted
 from sapwood.conversation._stream import TextDiscarded as TextDiscarded
 from sapwood.conversation._stream import TextStreamed as TextStreamed
 from sapwood.conversation._stream import TodosChanged as TodosChanged
@@ -115,6 +119,10 @@ from sapwood.conversation._stream import ToolDeferred as ToolDeferred
 from sapwood.conversation._stream import ToolFinished as ToolFinished
 from sapwood.conversation._stream import ToolStarted as ToolStarted
 from sapwood.conversation._stream import UsageCounted as UsageCounted
+from sapwood.conversation._sub_agents import SubAgent as SubAgent
+from sapwood.conversation._sub_agents import SubAgentOutcome as SubAgentOutcome
+from sapwood.conversation._sub_agents import lift as lift
+from sapwood.conversation._sub_agents import lifted_from as lifted_from
 from sapwood.conversation._todos import Todo as Todo
 from sapwood.conversation._todos import TodoStatus as TodoStatus
 from sapwood.conversation._todos import merge_todos as merge_todos

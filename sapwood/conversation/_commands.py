@@ -250,7 +250,7 @@ HTTP_STATUS: Final[Mapping[Refusal, int]] = {
     "failed": 500,
     "unavailable": 503,
 }
-"""The HTTP status for each refusal. Only `unavailable` is worth the same request again, after `retry_after` (S4-048)."""
+"""The HTTP status for each refusal. Only `unavailable` is worth the same request again (S4-048)."""
 
 
 @record("outcome.refused")

@@ -12,6 +12,7 @@ from sapwood.conversation._interrupts import Decision, DecisionOutcome, Interrup
 from sapwood.conversation._messages import Message, ToolCall, Usage, UserMessage
 from sapwood.conversation._operations import Delivery
 from sapwood.conversation._origin import Origin
+from sapwood.conversation._sub_agents import SubAgent
 from sapwood.conversation._todos import Todo
 
 StatusName: TypeAlias = Literal["idle", "running", "interrupted", "paused", "waiting", "error", "stopped"]
@@ -170,6 +171,7 @@ class State:
         counters: Counts over the whole life.
         routing: What a factory builds its agent from, at every start; JSON-like. Empty if none does.
         origin: Where it was copied from, or None.
+        sub_agents: Those that were ordered: all that are at work, and the latest 64 that are done.
     """
 
     agent: str = ""
@@ -187,6 +189,7 @@ class State:
     counters: Counters = attrs.field(factory=Counters)
     routing: dict[str, Any] = attrs.field(factory=dict[str, Any])
     origin: Origin | None = None
+    sub_agents: tuple[SubAgent, ...] = ()
 
     @property
     def status(self) -> StatusName:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+import attrs
+
 from sapwood.actors import record
 from sapwood.conversation._interrupts import Interrupt, Verdict
 from sapwood.conversation._messages import Message, ToolCall, ToolResult, Usage
 from sapwood.conversation._state import Deferral, QueuedMessage, StatusName
+from sapwood.conversation._sub_agents import SubAgent, SubAgentOutcome
 from sapwood.conversation._todos import Todo
 from sapwood.conversation.journal import AfterFailure, Cause, ClosingOutcome, RunOutcome
 
@@ -172,6 +175,53 @@ class ModelAttemptFailed(StreamEvent):
     wait: float = 0.0
 
 
+@record("stream.sub_agent_started")
+class SubAgentStarted(StreamEvent):
+    """A sub-agent was ordered; it may have to wait for a place.
+
+    Attributes:
+        sub_agent: The sub-agent; one can subscribe to its conversation `sub_agent.agent_id`.
+        path: Names of the agents from this one to the sub-agent's type.
+    """
+
+    sub_agent: SubAgent
+    path: tuple[str, ...]
+
+
+@record("stream.sub_agent_changed")
+class SubAgentChanged(StreamEvent):
+    """A sub-agent at any depth does something else now.
+
+    Attributes:
+        path: Names of the agents from this one to the sub-agent.
+        sub_agent: Its conversation.
+        status: What it does.
+        detail: Why its run failed; empty if it did not.
+    """
+
+    path: tuple[str, ...]
+    sub_agent: str
+    status: StatusName
+    detail: str = ""
+
+
+@record("stream.sub_agent_finished")
+class SubAgentFinished(StreamEvent):
+    """The work of a sub-agent is over.
+
+    Attributes:
+        path: Names of the agents from this one to the sub-agent's type.
+        sub_agent: Its conversation, which can still be read.
+        outcome: How it ended.
+        detail: Why, if it did not complete.
+    """
+
+    path: tuple[str, ...]
+    sub_agent: str
+    outcome: SubAgentOutcome
+    detail: str = ""
+
+
 @record("stream.usage_counted")
 class UsageCounted(StreamEvent):
     """A model call consumed tokens.
@@ -219,6 +269,25 @@ class AgentShutdown(StreamEvent):
     queued: int = 0
 
 
+@record("stream.debug_note")
+class DebugNote(StreamEvent):
+    """One change of the conversation as it was journaled; only for subscriptions that ask for such notes (S4-070).
+
+    Its number is that of the last event before it, since other subscriptions know nothing of it; it is not replayed.
+
+    Attributes:
+        journal_seq: Sequence number in the journal.
+        kind: Wire name of the journal event, such as `operations.applied`.
+        source: The middleware that wanted the change; empty if none did.
+        data: All of the event, for people to look at.
+    """
+
+    journal_seq: int
+    kind: str
+    source: str = ""
+    data: dict[str, Any] = attrs.field(factory=dict[str, Any])
+
+
 @record("stream.gap")
 class Gap(StreamEvent):
     """Events of this subscription that were dropped, or are no longer kept.
@@ -253,8 +322,12 @@ LOSS: Mapping[type[StreamEvent], Loss] = {
     InterruptDecided: "never_dropped",
     InterruptClosed: "never_dropped",
     UsageCounted: "never_dropped",
+    SubAgentStarted: "never_dropped",
+    SubAgentChanged: "never_dropped",
+    SubAgentFinished: "never_dropped",
     RunFinished: "never_dropped",
     AgentShutdown: "never_dropped",
+    DebugNote: "never_dropped",
     Gap: "never_dropped",
 }
 """Every kind of stream event. A dropped delta costs nothing: `MessageCompleted` repeats the whole text."""

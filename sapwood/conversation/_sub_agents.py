@@ -56,20 +56,19 @@ class SubAgent:
         return self.call.id
 
 
-def lift(interrupt: Interrupt, sub_agent: SubAgent, parent: str, child: str) -> Interrupt:
+def lift(interrupt: Interrupt, sub_agent: SubAgent, parent: str) -> Interrupt:
     """Return an interrupt of a sub-agent as its parent lists it: with an id and a path that are unique there (BR-23).
 
     Args:
         interrupt: The interrupt in the conversation of the sub-agent.
         sub_agent: Whose it is.
         parent: Name of the parent.
-        child: Name of the sub-agent.
     """
     origin = {"call_id": sub_agent.id, "agent_id": sub_agent.agent_id, "interrupt_id": interrupt.id}
     return evolve(
         interrupt,
         id=f"{sub_agent.id}/{interrupt.id}",
-        path=(parent, *(interrupt.path or (child,))),
+        path=(parent, sub_agent.agent, *interrupt.path[1:]),
         details={**interrupt.details, ORIGIN: origin},
     )
 

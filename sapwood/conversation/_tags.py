@@ -20,7 +20,7 @@ TYPED: frozenset[Any] = frozenset(
 
 
 def tag_of(cls: Any) -> dict[str, str]:
-    """Return `{"role": …}` of a message, `{"type": wire name}` of an event, operation, command, outcome or snapshot, else nothing."""
+    """Return `{"role": …}` of a message, `{"type": wire name}` of whatever else has a tag, else nothing."""
     if cls in ROLES:
         return {"role": ROLES[cls]}
     wire = wire_of(cls) if cls in TYPED else None

@@ -56,7 +56,8 @@ def transcript_of(before: State, event: JournalEvent, after: State, at: float) -
         return (TranscriptEntry("reset", run_id=run_id, at=at),)
     source = event.source if isinstance(event, MessagesReplaced | OperationsApplied) else ""
     entries = [
-        TranscriptEntry("message", (message,), source=source, run_id=run_id, at=at) for message in _joined(before, after)
+        TranscriptEntry("message", (message,), source=source, run_id=run_id, at=at)
+        for message in _joined(before, after)
     ]
     if isinstance(event, MessagesReplaced):
         kept = {message.id for message in after.messages}

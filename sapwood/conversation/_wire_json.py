@@ -94,9 +94,8 @@ def snapshot_from_json(data: object) -> Snapshot:
 
 
 def _default(field: attrs.Attribute[Any]) -> Any:
-    default = field.default
-    value = default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type, attr-defined]  # attrs.Factory is a class at run time
-    return json_converter().unstructure(value, unstructure_as=field.type)
+    make = getattr(field.default, "factory", None)
+    return json_converter().unstructure(field.default if make is None else make(), unstructure_as=field.type)
 
 
 def _near(given: object, known: tuple[str, ...]) -> str:

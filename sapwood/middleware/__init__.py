@@ -34,6 +34,15 @@ from sapwood.middleware._question import Question as Question
 from sapwood.middleware._redaction import redact as redact
 from sapwood.middleware._result_eviction import ResultEviction as ResultEviction
 from sapwood.middleware._stack import Stack as Stack
+from sapwood.middleware._sub_agent_host import NewAgent as NewAgent
+from sapwood.middleware._sub_agent_host import RunLimits as RunLimits
+from sapwood.middleware._sub_agent_host import SubAgentHost as SubAgentHost
+from sapwood.middleware._sub_agent_host import SubAgentOrder as SubAgentOrder
+from sapwood.middleware._sub_agent_host import SubAgentPlan as SubAgentPlan
+from sapwood.middleware._sub_agent_host import SubAgentReport as SubAgentReport
+from sapwood.middleware._sub_agents import DynamicAgents as DynamicAgents
+from sapwood.middleware._sub_agents import SubAgent as SubAgent
+from sapwood.middleware._sub_agents import SubAgents as SubAgents
 from sapwood.middleware._summarization import Summarization as Summarization
 from sapwood.middleware._summarization import summary_of as summary_of
 from sapwood.middleware._todo_list import TodoItem as TodoItem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -12,6 +12,9 @@ from sapwood.conversation import State
 from sapwood.files import FileService
 from sapwood.models import ChatModel
 from sapwood.tools import Toolbox
+
+if TYPE_CHECKING:
+    from sapwood.middleware._sub_agent_host import SubAgentHost
 
 
 class AgentInfo(Protocol):
@@ -40,6 +43,7 @@ class MiddlewareContext:
         files: Finds the filesystem of a scope.
         tools: The agent's tools and those of its middleware; while these are being collected, the agent's own.
         host: Values that the host gave for this conversation; read-only, never stored.
+        sub_agents: Runs sub-agents; None where there is no server.
         local: A dict of the server's own for what need not survive a restart; each middleware uses its name as key.
     """
 
@@ -52,6 +56,7 @@ class MiddlewareContext:
     host: Mapping[str, Any]
     local: dict[str, Any]
     _read_state: Callable[[], State] = attrs.field(alias="read_state", repr=False)
+    sub_agents: SubAgentHost | None = attrs.field(default=None, repr=False)
 
     @property
     def state(self) -> State:

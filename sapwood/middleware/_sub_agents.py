@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import attrs
 
@@ -17,6 +17,11 @@ from sapwood.tools import Pending, Tool, Toolbox, ToolContext, tool
 
 NEW: Final = "new"
 """The type of the agents that a model thinks up."""
+
+HOW: Final = (
+    "Work that can be done on its own you can hand to sub-agents with `task`; several calls in one answer are done at "
+    "the same time. They know nothing of this conversation, so say everything they need to know."
+)
 
 MOST_PROMPT: Final = 10_000
 """Characters of a prompt that a model may write."""
@@ -53,6 +58,14 @@ class SubAgent:
             raise InvalidOption(f"SubAgent result: expected an attrs class, a JSON schema or None; got {shape!r}")
 
 
+def _toolbox(tools: Iterable[Tool[..., Any]]) -> Toolbox:
+    return Toolbox(tools)
+
+
+def _copy_models(models: Mapping[str, ChatModel]) -> Mapping[str, ChatModel]:
+    return dict(models)
+
+
 @attrs.frozen(kw_only=True)
 class DynamicAgents:
     """Lets the model think up agents of its own: it writes their prompt, and chooses among these tools and models.
@@ -68,8 +81,8 @@ class DynamicAgents:
         DuplicateName: if two tools have one name.
     """
 
-    tools: Sequence[Tool[..., Any]] = attrs.field(default=(), converter=Toolbox)
-    models: Mapping[str, ChatModel] = attrs.field(factory=dict[str, ChatModel], converter=dict)
+    tools: Toolbox = attrs.field(factory=Toolbox, converter=_toolbox)
+    models: Mapping[str, ChatModel] = attrs.field(factory=dict[str, ChatModel], converter=_copy_models)
     limits: RunLimits | None = None
 
 
@@ -121,10 +134,7 @@ class SubAgents(Middleware):
         self.inherit = tuple(inherit)
 
     def system_prompt(self, context: MiddlewareContext) -> str:
-        lines = [
-            "Work that can be done on its own you can hand to sub-agents with `task`; several calls in one answer are "
-            "done at the same time. They know nothing of this conversation, so say everything they need to know."
-        ]
+        lines = [HOW]
         lines += [f"- {name}: {each.description or each.agent.name}" for name, each in self.types.items()]
         if self.dynamic is not None:
             tools = ", ".join(each.name for each in self.dynamic.tools) or "none"
@@ -136,10 +146,12 @@ class SubAgents(Middleware):
         if context.sub_agents is None:
             raise InvalidOption("SubAgents: expected to work in the server of an agent; there is none here")
         desk = _Desk(self, context.sub_agents)
-        asked = [tool(idempotent=True, poll=desk.poll)(desk.task)] if self.types else []
+        offered: list[Tool[..., Any]] = []
+        if self.types:
+            offered.append(tool(idempotent=True, poll=desk.poll)(desk.task))
         if self.dynamic is not None:
-            asked.append(tool(idempotent=True, poll=desk.poll)(desk.task_for_new_agent))
-        return (*asked, tool(idempotent=True)(desk.task_status), tool(idempotent=True)(desk.task_cancel))
+            offered.append(tool(idempotent=True, poll=desk.poll)(desk.task_for_new_agent))
+        return (*offered, tool(idempotent=True)(desk.task_status), tool(idempotent=True)(desk.task_cancel))
 
     def plan(self, record: SubAgentRecord) -> SubAgentPlan:
         """Return how a sub-agent is made.
@@ -157,12 +169,12 @@ class SubAgents(Middleware):
         return SubAgentPlan(kind.agent, kind.result, limits, self.inherit, kind.approvals)
 
     def _plan_new(self, dynamic: DynamicAgents, arguments: Mapping[str, Any]) -> SubAgentPlan:
-        box = cast("Toolbox", dynamic.tools)
         tools: list[Tool[..., Any]] = []
         for name in dict.fromkeys(arguments.get("tools") or ()):
-            found = box.get(name)
+            found = dynamic.tools.get(name)
             if found is None:
-                raise ToolError(f"there is no tool {name!r} for it; there are: {', '.join(x.name for x in box) or 'none'}")
+                known = ", ".join(each.name for each in dynamic.tools) or "none"
+                raise ToolError(f"there is no tool {name!r} for it; there are: {known}")
             tools.append(found)
         chosen = arguments.get("model") or ""
         if chosen and chosen not in dynamic.models:
@@ -171,7 +183,8 @@ class SubAgents(Middleware):
         if not prompt.strip() or len(prompt) > MOST_PROMPT:
             raise ToolError(f"expected a prompt of 1 to {MOST_PROMPT} characters; got {len(prompt)}")
         limits = tuple(each for each in (self.limits, dynamic.limits) if each is not None)
-        return SubAgentPlan(NewAgent(prompt, tuple(tools), dynamic.models.get(chosen)), None, limits, self.inherit, True)
+        made = NewAgent(prompt, tuple(tools), dynamic.models.get(chosen))
+        return SubAgentPlan(made, result=None, limits=limits, inherit=self.inherit, approvals=True)
 
 
 class _Desk:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import attrs
 
+from sapwood.actors import get_logger
 from sapwood.conversation import (
     AssistantMessage,
     Message,
@@ -16,6 +17,7 @@ from sapwood.conversation import (
     UserMessage,
     check_pairs,
     evolve,
+    orphan_results,
     repair_pairs,
 )
 from sapwood.errors import InvalidOption
@@ -26,6 +28,8 @@ from sapwood.middleware._steps import safe_cuts, step_starts
 from sapwood.middleware._summary import PROMPT, Summary, as_transcript
 from sapwood.middleware._tokens import TokenCounter, message_tokens, text_tokens
 from sapwood.models import ChatModel, ModelRequest, RetryPolicy
+
+LOGGER: Final = "sapwood.middleware"
 
 KEY: Final = "summarization"
 """Where the summary is kept in the metadata."""
@@ -48,10 +52,11 @@ class Summarization(Middleware):
     of them. The summary is part of the metadata, under `summarization`, and thus survives restarts; the next one
     extends it instead of reading everything again.
 
-    A cut never parts a call from its results, and open calls are never summarised. The newest message of a person
-    stays as it is. If a summary fails, the model sees everything, `problem` in the metadata says why, and the next
-    model call tries again. What summaries consume is counted: the calls in the metadata, and the tokens in the usage
-    of the answer that follows.
+    A cut never parts a call from its results, and open calls are never summarised. Where a history is damaged all the
+    same, what is sent is valid: results without a call are left out of the request, which is logged, or go into the
+    summary (BR-62). The newest message of a person stays as it is. If a summary fails, the model sees everything,
+    `problem` in the metadata says why, and the next model call tries again. What summaries consume is counted: the
+    calls in the metadata, and the tokens in the usage of the answer that follows.
 
     It comes after `PatchToolCalls`, which mends what it reads, and before the layers that only shorten requests.
 
@@ -160,6 +165,7 @@ class Summarization(Middleware):
         summary = Summary.read(context.state.metadata.get(KEY))
         end = summary.end(request.messages)
         if end:
+            _report_left_out(request.messages[end:], context.agent.name)
             request = attrs.evolve(request, messages=_shortened(request.messages, end, summary))
         owed = summary.owed if summary.owed_after == _last_answer(context.state.messages) else Usage()
         answer = await call_next(request)
@@ -174,6 +180,13 @@ def _shortened(messages: tuple[Message, ...], end: int, summary: Summary) -> tup
     if not any(isinstance(message, UserMessage) for message in recent):
         asked = tuple(each for each in reversed(messages[:end]) if isinstance(each, UserMessage))[:1]
     return (UserMessage(summary.block), *asked, *recent)
+
+
+def _report_left_out(recent: Sequence[Message], agent: str) -> None:
+    """Say which results a request goes without, since no call asks for them (BR-62)."""
+    ids = [result.id for result in orphan_results(recent)]
+    if ids:
+        get_logger(LOGGER).warning("results without a call were left out of a request", agent=agent, messages=ids)
 
 
 def _open_calls(state: State) -> set[str]:

@@ -6,6 +6,7 @@ from sapwood.testing._chaos import Kill as Kill
 from sapwood.testing._chaos import Target as Target
 from sapwood.testing._invariants import Invariants as Invariants
 from sapwood.testing._invariants import Violation as Violation
+from sapwood.testing._persistence_suite import AgentPersistenceSuite as AgentPersistenceSuite
 from sapwood.testing._reference_suite import ReferenceStoreSuite as ReferenceStoreSuite
 from sapwood.testing._registry_suite import RegistryBackendSuite as RegistryBackendSuite
 from sapwood.testing._simulation import simulate as simulate

@@ -13,6 +13,9 @@ from sapwood._runtime import Runtime
 from sapwood.actors import Exited, Spawned, TelemetryEvent
 from sapwood.errors import InvalidOption
 from sapwood.registry import Key, NotRunning, Running
+from sapwood.testing._effects import Effects
+
+EFFECTS: Final = "effects_at_most_once"
 
 KEPT: Final = 100
 """Violations that are kept; one cause tends to show at every step."""
@@ -40,6 +43,10 @@ class Invariants:
         `no_two_live_per_key`: a registry key never has two live holders.
         `unavailable_is_never_not_running`: no lookup answers `NotRunning` while a holder lives, whatever was killed.
         `no_lookup_returns_the_dead`: no lookup returns a ref to an actor that has ended.
+    Built in, and checked whenever a tool is called:
+        `effects_at_most_once`: a tool that is not idempotent is called at most once for each call of the model, unless
+            it has failed, or a person was asked (`crash_resume="ask"`); all attempts of a call have one idempotency
+            key.
     `add` brings further ones, which are checked when they are asserted.
 
     Args:
@@ -52,6 +59,7 @@ class Invariants:
         self._runtime = runtime
         self._keys: set[Key] = set()
         self._added: dict[str, Callable[[], Iterable[str]]] = {}
+        self._effects = Effects(runtime.environment)
 
     def add(self, name: str, check: Callable[[], Iterable[str]]) -> None:
         """Add an invariant: `check` returns a description of each violation, and nothing while it holds.
@@ -59,7 +67,7 @@ class Invariants:
         Raises:
             InvalidOption: if there is one with this name.
         """
-        if name in BUILT_IN or name in self._added:
+        if name in (*BUILT_IN, EFFECTS) or name in self._added:
             raise InvalidOption(f"invariant {name!r} is there already; choose another name")
         self._added[name] = check
 
@@ -70,7 +78,8 @@ class Invariants:
         watch = StepWatch(self.check)
         trio.lowlevel.add_instrument(watch)
         try:
-            yield self
+            with self._effects.watching():
+                yield self
         finally:
             trio.lowlevel.remove_instrument(watch)
             unsubscribe()
@@ -95,11 +104,12 @@ class Invariants:
             AssertionError: listing when what did not hold.
             InvalidOption: if there is no such invariant, naming those there are.
         """
-        known = [*BUILT_IN, *self._added]
+        known = [*BUILT_IN, EFFECTS, *self._added]
         for name in names:
             if name not in known:
                 raise InvalidOption(f"no invariant {name!r}; expected one of {', '.join(known)}")
-        found = [violation for violation in self.violations if not names or violation.invariant in names]
+        seen = self.violations + [Violation(EFFECTS, at, problem) for at, problem in self._effects.problems]
+        found = [violation for violation in seen if not names or violation.invariant in names]
         for name, check in self._added.items():
             if not names or name in names:
                 found += [Violation(name, trio.current_time(), problem) for problem in check()]

@@ -21,8 +21,9 @@ from sapwood import Agent, Runtime, Session
 from sapwood.agents import PendingApproval
 from sapwood.errors import ActorDown, ChildFailed, PersistenceError, RegistryUnavailable, StoreUnavailable
 from sapwood.persistence import Journal
+from sapwood.registry import Running
 from sapwood.testing import simulate
-from tests.agents.kit import assert_sendable, opened, server_of, state_in, transcript
+from tests.agents.kit import assert_sendable, opened, state_in, transcript
 
 Fault: TypeAlias = Literal["killed before", "killed after", "refused", "acknowledgement lost"]
 FAULTS: tuple[Fault, ...] = ("killed before", "killed after", "refused", "acknowledgement lost")
@@ -65,11 +66,13 @@ class Scenario:
         agent: Makes the agent; called for every life of the world.
         decide: Answers what people are asked.
         effects: How often everything is to be done.
+        victim: Whose server is killed.
     """
 
     agent: Callable[[World], Agent]
     effects: dict[str, int]
     decide: Callable[[World, PendingApproval], Awaitable[Any]] | None = None
+    victim: str = "c1"
 
 
 @attrs.frozen
@@ -102,10 +105,10 @@ class Steps(trio.abc.Instrument):
 class Appends:
     """Counts the appends to the journal, and lets a fault happen at a certain one."""
 
-    def __init__(self, point: int, fault: Fault, runtime: Runtime) -> None:
+    def __init__(self, point: int, fault: Fault, kill: Callable[[], None]) -> None:
         self.point = point
         self.fault = fault
-        self.runtime = runtime
+        self.kill = kill
         self.count = 0
         self.struck = False
 
@@ -115,10 +118,10 @@ class Appends:
         if here and self.fault == "refused":
             raise StoreUnavailable("store.db", "refused for the test")
         if here and self.fault == "killed before":
-            server_of(self.runtime).kill()
+            self.kill()
         seq = await APPEND(journal, agent_id, **options)
         if here and self.fault == "killed after":
-            server_of(self.runtime).kill()
+            self.kill()
         if here and self.fault == "acknowledgement lost":
             raise StoreUnavailable("store.db", "the acknowledgement was lost for the test")
         self.struck = self.struck or self.count > self.point > 0
@@ -147,17 +150,22 @@ async def tell(path: Path, scenario: Scenario, steps: Steps, point: int, fault: 
     """Run a scenario with a fault at one append, or the server killed at one step."""
     world = World()
     async with opened(path) as runtime, trio.open_nursery() as nursery:
-        appends = Appends(point, fault, runtime)
+
+        def kill() -> None:
+            match runtime.registry.lookup_nowait(("agent", scenario.victim)):
+                case Running(ref):
+                    ref.kill()
+                case _:
+                    return  # it is not alive at this very moment
+
+        appends = Appends(point, fault, kill)
 
         async def append(journal: Journal, agent_id: str, **options: Any) -> int:
             return await appends.append(journal, agent_id, **options)
 
         async def strike() -> None:
             await steps.reached.wait()
-            try:
-                server_of(runtime).kill()
-            except AssertionError:
-                return  # it is not alive at this very moment
+            kill()
 
         nursery.start_soon(strike)
         with pytest.MonkeyPatch.context() as patch:
@@ -176,10 +184,12 @@ async def tell(path: Path, scenario: Scenario, steps: Steps, point: int, fault: 
         session = await runtime.sessions.ensure_running(scenario.agent(world), "c1")
         await trio.sleep(100)
         assert world.effects == before
-        lines = tuple(transcript(session.state.messages))
+        lines = transcript(session.state.messages)
+        for each in sorted(session.state.sub_agents, key=lambda each: each.id):
+            lines += transcript((await state_in(runtime, each.agent_id)).messages)
         struck = appends.struck or steps.reached.is_set()
         nursery.cancel_scope.cancel()
-    return Story(lines, world.counts(), appends.count, steps.count, struck)
+    return Story(tuple(lines), world.counts(), appends.count, steps.count, struck)
 
 
 def play(scenario: Scenario, path: Path, *, step: int = 0, append: int = 0, fault: Fault = "killed before") -> Story:

@@ -66,6 +66,8 @@ class Life:
             case "delete":
                 self.epoch, self.base, self.deleted = self.epoch + 1, self.seq, True
                 self.events, self.snapshots, self.lines = {}, {}, []
+            case unknown:
+                raise CodecError("do", f"expected a change that this store writes; got {unknown!r}")
 
     @property
     def empty(self) -> bool:
@@ -173,7 +175,9 @@ class JsonLines:
     async def agents(self) -> list[AgentRow]:
         await trio.lowlevel.checkpoint()
         return [
-            AgentRow(agent_id, life.epoch, life.owner, life.seq, life.at, max(life.snapshots, default=None), life.released)
+            AgentRow(
+                agent_id, life.epoch, life.owner, life.seq, life.at, max(life.snapshots, default=None), life.released
+            )
             for agent_id, life in sorted(self._lives.items())
             if life.epoch and not life.deleted
         ]

@@ -8,15 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from sapwood import Agent, Runtime, ScriptedModel, tool
 from sapwood.agents import FactoryRouter
-from sapwood.conversation import Origin, ToolResult, UserMessage
+from sapwood.conversation import Origin, RunFinished, State, ToolResult, UserMessage
 from sapwood.errors import AgentExists, AgentMissing, CodecError, FutureVersion, InvalidOption
-from sapwood.middleware import HumanInTheLoop, TodoList
+from sapwood.middleware import (
+    HookResult,
+    HumanInTheLoop,
+    Middleware,
+    MiddlewareContext,
+    ReplaceMessages,
+    TodoList,
+)
 from sapwood.models import call
-from tests.agents.kit import assert_sendable, finished, opened, server_of, transcript
+from tests.agents.kit import assert_sendable, finished, opened, server_of, transcript, until
 
 
 @tool
@@ -74,6 +82,23 @@ async def test_a_conversation_taken_to_another_store_goes_on_there(tmp_path: Pat
         assert page.messages == session.state.messages
 
 
+async def test_a_host_may_decide_who_answers_in_an_imported_conversation(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    router = FactoryRouter()
+    router.add("support", lambda _: supporter("from support"))
+    router.add("admin", lambda _: supporter("from admin"))
+    runtime.sessions.use(factory=router)
+    await runtime.sessions.ensure_running(router, "c1", routing={"factory": "support"})
+    data = await runtime.sessions.export_conversation("c1")
+    await runtime.sessions.import_conversation({**data, "routing": {"factory": "admin"}}, "theirs")
+    await runtime.sessions.import_conversation(
+        {**data, "routing": {"factory": "admin"}}, "ours", routing={"factory": "support"}
+    )
+    assert await (await runtime.sessions.resume("theirs")).say("hi") == "from admin"
+    assert await (await runtime.sessions.resume("ours")).say("hi") == "from support"
+
+
 async def test_an_import_refuses_an_id_that_is_taken_and_disturbs_nobody(
     runtime: Runtime, autojump_clock: MockClock
 ) -> None:
@@ -97,10 +122,8 @@ async def test_an_import_of_something_else_writes_nothing_and_says_where_it_is_w
     await talked(runtime)
     data = await runtime.sessions.export_conversation("c1")
     orphan = copy.deepcopy(data)
-    orphan["messages"][0] = {
-        **{"role": "tool", "call_id": "x", "name": "t", "content": "c", "is_error": False, "id": "m"},
-        **{"problem": "", "reference": ""},
-    }
+    result = {"role": "tool", "call_id": "x", "name": "t", "content": "c", "is_error": False, "id": "m"}
+    orphan["messages"][0] = {**result, "problem": "", "reference": ""}
     wrong: list[tuple[object, type[Exception], str]] = [
         ("text", CodecError, "archive"),
         (without(data, "version"), CodecError, r"archive\.version"),
@@ -169,18 +192,10 @@ async def test_a_fork_in_the_middle_of_a_call_says_so_in_its_result(
     assert await fork.say("go on") == "ok"
     # The original still waits for the person, and its call runs once.
     await session.approvals[0].approve()
-    results = [each async for each in _until_idle(session)]
+    with session.events(after=0) as events:
+        await until(events, RunFinished, outcome="completed")
+    results = [each.content for each in session.state.messages if isinstance(each, ToolResult)]
     assert results == ["refunded 7500"]
-
-
-async def _until_idle(session: Any) -> Any:
-    with session.events() as events:
-        async for event in events:
-            if getattr(event, "status", "") == "idle":
-                break
-    for message in session.state.messages:
-        if isinstance(message, ToolResult):
-            yield message.content
 
 
 async def test_a_fork_has_the_todos_and_metadata_of_that_moment(runtime: Runtime, autojump_clock: MockClock) -> None:
@@ -204,6 +219,33 @@ async def test_a_fork_reads_what_a_snapshot_holds_too(path: Path, autojump_clock
         assert (await runtime.journal.read("c1"))[0].seq > 1
         await runtime.sessions.fork("c1", "c2", at=first)
         assert transcript((await runtime.sessions.load("c2")).messages) == ["user: one"]
+
+
+async def test_a_fork_of_a_summarised_conversation_keeps_what_people_saw(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    class Forgetful(Middleware):
+        async def before_model(self, state: State, context: MiddlewareContext) -> HookResult:
+            await trio.lowlevel.checkpoint()
+            gone = tuple(message.id for message in state.messages[:-1])
+            return [ReplaceMessages(gone, (UserMessage("summary"),))] if len(gone) > 1 else ()
+
+    agent = Agent("support", model=ScriptedModel("1", "2", "3", "4"), middleware=[Forgetful()])
+    session = await runtime.sessions.ensure_running(agent, "c1")
+    for text in ("one", "two", "three"):
+        await session.say(text)
+    at = session.state.messages[-2].id
+    await session.say("four")
+    await runtime.sessions.fork("c1", "c2", at=at)
+    # As the model saw it when that message came, before the next summary.
+    expected = ["user: summary", "user: two", "model: 2", "user: three"]
+    assert transcript((await runtime.sessions.load("c2")).messages) == expected
+    page = await runtime.sessions.transcript("c2")
+    said = [message for line in page.lines if not line.entry.source for message in line.entry.said]
+    assert transcript(said) == ["user: one", "model: 1", "user: two", "model: 2", "user: three"]
+    # The journal still reaches back to what a summary has replaced.
+    await runtime.sessions.fork("c1", "c3", at=said[1].id)
+    assert transcript((await runtime.sessions.load("c3")).messages) == ["user: one", "model: 1"]
 
 
 async def test_a_fork_refuses_a_taken_id_and_an_unknown_message(runtime: Runtime, autojump_clock: MockClock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -166,11 +167,14 @@ async def test_rules_are_asked_in_order_and_only_about_conversations_without_a_n
     router = FactoryRouter()
     router.add("vip", Recording("for vips"), when=lambda conversation: conversation.routing.get("vip") is True)
     router.add("rest", Recording("for the rest"), when=lambda conversation: "user" in conversation.routing)
+    routings: list[dict[str, Any]] = [
+        {"user": 1, "vip": True},
+        {"user": 2},
+        {"user": 3, "vip": True, "factory": "rest"},
+    ]
     said = [
         await (await runtime.sessions.ensure_running(router, f"c{number}", routing=routing)).say("hi")
-        for number, routing in enumerate(
-            [{"user": 1, "vip": True}, {"user": 2}, {"user": 3, "vip": True, "factory": "rest"}]
-        )
+        for number, routing in enumerate(routings)
     ]
     assert said == ["for vips", "for the rest", "for the rest"]
     with pytest.raises(UnknownRoute, match="no name, and no rule fits"):
@@ -251,7 +255,7 @@ async def test_a_registry_that_cannot_tell_builds_nothing(path: Path, autojump_c
     ("wrong", "error"), [({"key": object()}, CodecError), ({1: "x"}, CodecError)], ids=["value", "key"]
 )
 async def test_routing_data_that_could_not_be_stored_is_refused(
-    runtime: Runtime, autojump_clock: MockClock, wrong: dict[str, object], error: type[Exception]
+    runtime: Runtime, autojump_clock: MockClock, wrong: dict[Any, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error, match="routing"):
         await runtime.sessions.ensure_running(Recording(), "c1", routing=wrong)
@@ -261,6 +265,15 @@ async def test_routing_data_that_could_not_be_stored_is_refused(
 async def test_routing_data_without_a_factory_is_refused(runtime: Runtime, autojump_clock: MockClock) -> None:
     with pytest.raises(InvalidOption, match="routing"):
         await runtime.sessions.ensure_running(Agent("a", model=OfflineModel()), "c1", routing={"user": 1})
+
+
+async def test_what_is_neither_an_agent_nor_a_factory_is_refused(runtime: Runtime, autojump_clock: MockClock) -> None:
+    for wrong in ("support", Recording, None):
+        with pytest.raises(InvalidOption, match="expected a factory"):
+            await runtime.sessions.ensure_running(wrong, "c1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # on purpose
+    with pytest.raises(InvalidOption, match="expected a factory"):
+        runtime.sessions.use(factory="support")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # on purpose
+    assert await runtime.journal.agents() == []
 
 
 def test_a_router_refuses_what_is_no_factory_and_a_name_twice() -> None:

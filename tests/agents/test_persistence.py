@@ -74,7 +74,9 @@ async def test_a_damaged_record_of_the_hosts_own_store_starts_nothing(
         assert await runtime.sessions.lookup("c1") == NotRunning()
 
 
-async def test_the_store_is_not_changed_while_conversations_run(runtime: Runtime, autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_the_store_is_not_changed_while_conversations_run(
+    runtime: Runtime, autojump_clock: MockClock, tmp_path: Path
+) -> None:
     agent = Agent("a", model=ScriptedModel(then="yes"))
     await runtime.sessions.ensure_running(agent, "c1")
     own = JsonLines(tmp_path / "own", SimulatedEnvironment())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -10,7 +11,6 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 from trio.testing import MockClock
 
 from sapwood import Agent, Runtime, ScriptedModel, tool
@@ -22,8 +22,8 @@ from sapwood.conversation import (
     CancelQueuedCommand,
     Command,
     CommandOutcome,
-    Decided,
     DecideCommand,
+    Decided,
     DismissCommand,
     Done,
     EditQueuedCommand,
@@ -60,6 +60,8 @@ from sapwood.middleware import HumanInTheLoop, Middleware, MiddlewareContext
 from sapwood.models import Delay, call
 from tests.agents.kit import names, transcript, until, waiting_events
 
+# Imported by name, since it has no types of its own.
+Draft202012Validator: Any = importlib.import_module("jsonschema").Draft202012Validator
 SCHEMA = wire_schema()
 PUBLISHED = Path(__file__).parents[2] / "docs" / "wire-schema.json"
 
@@ -131,13 +133,12 @@ def test_every_command_comes_back_as_it_was_and_may_leave_out_what_has_a_default
     check.validate(written)
     for key in data.draw(st.sets(st.sampled_from(sorted(written)))):
         shorter = {name: value for name, value in written.items() if name != key}
-        try:
+        if check.is_valid(shorter):
             decode_command(shorter)
-        except CodecError as error:
-            assert key in error.path
-            assert not check.is_valid(shorter)
-        else:
-            check.validate(shorter)
+            continue
+        with pytest.raises(CodecError) as caught:
+            decode_command(shorter)
+        assert key in caught.value.path
     assert not check.is_valid({**written, "colour": "red"})
 
 
@@ -158,14 +159,16 @@ def test_every_command_comes_back_as_it_was_and_may_leave_out_what_has_a_default
         ({"version": 1, "type": "command.send", "text": 7}, CodecError, "command.text: expected text; got int"),
         ({"version": 1, "type": "command.send", "text": "a", "delivery": "soon"}, CodecError, "now, next_turn"),
         ({"version": 1, "type": "command.decide", "interrupt_id": "i", "verdict": "ok"}, CodecError, "approve"),
-        ({"version": 1, "type": "command.decide", "interrupt_id": "i", "verdict": "approve", "by": "me"}, CodecError, "by"),
+        (
+            {"version": 1, "type": "command.decide", "interrupt_id": "i", "verdict": "approve", "by": "me"},
+            CodecError,
+            "by",
+        ),
         ({"version": 1, "type": "command.cancel", "grace": True}, CodecError, "command.grace"),
     ],
     ids=lambda value: None if isinstance(value, dict) else "",
 )
-def test_what_is_no_command_is_refused_with_what_would_be_right(
-    bad: object, error: type[Exception], text: str
-) -> None:
+def test_what_is_no_command_is_refused_with_what_would_be_right(bad: object, error: type[Exception], text: str) -> None:
     with pytest.raises(error) as caught:
         decode_command(bad)
     assert text in str(caught.value)
@@ -288,9 +291,7 @@ async def test_not_running_and_cannot_tell_are_different_outcomes(runtime: Runti
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-def test_only_what_may_be_tried_again_maps_to_503(
-    error: Exception, status: int, retry_after: float | None
-) -> None:
+def test_only_what_may_be_tried_again_maps_to_503(error: Exception, status: int, retry_after: float | None) -> None:
     refused = refusal(error)
     assert (refused.http_status, refused.retry_after) == (status, retry_after)
     assert set(HTTP_STATUS.values()) == {400, 404, 409, 500, 503}

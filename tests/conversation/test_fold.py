@@ -24,6 +24,7 @@ from sapwood.conversation import (
     QueueMessage,
     SetTodos,
     State,
+    SubAgent,
     Todo,
     ToolCall,
     ToolResult,
@@ -181,6 +182,8 @@ def _one_of_each() -> list[j.JournalEvent]:
         j.OperationsApplied((PatchMetadata({"title": "t"}),)),
         j.MessagesReplaced(("u",)),
         j.RunFinished("r1"),
+        j.SubAgentStarted(SubAgent(ToolCall("c1", "task"), "key", "a/c1", "worker")),
+        j.SubAgentEnded("c1", "completed"),
         j.StateReset(),
     ]
 
@@ -485,6 +488,12 @@ def test_a_reset_clears_the_conversation_and_keeps_what_was_consumed() -> None:
 
     reset = j.apply(full, j.StateReset())
 
-    kept = {"usage": full.usage, "counters": full.counters, "routing": {"user": 1}, "origin": Origin("c0")}
-    assert reset == State(agent="support", definition="hash", **kept)
+    assert reset == State(
+        agent="support",
+        definition="hash",
+        usage=full.usage,
+        counters=full.counters,
+        routing={"user": 1},
+        origin=Origin("c0"),
+    )
     assert j.apply(full, j.StateReset(keep_metadata=True)).metadata == {"title": "t"}

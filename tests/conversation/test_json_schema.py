@@ -79,7 +79,7 @@ def objects_in(data: Any) -> Iterator[dict[str, Any]]:
         yield data
     parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, part in parts:
-        if key not in ("arguments", "details", "metadata", "values"):
+        if key not in ("arguments", "data", "details", "limits", "metadata", "values"):
             yield from objects_in(part)
 
 

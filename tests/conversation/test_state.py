@@ -43,6 +43,7 @@ def test_a_state_has_no_place_for_configuration() -> None:
         "counters",
         "routing",
         "origin",
+        "sub_agents",
     }
 
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from sapwood import Agent, ScriptedModel, tool
 from sapwood.actors import SimulatedEnvironment
-from sapwood.conversation import AssistantMessage, Message, ToolCall, ToolResult, Usage, UserMessage
+from sapwood.conversation import AssistantMessage, Message, State, ToolCall, ToolResult, Usage, UserMessage
 from sapwood.errors import InvalidOption, ModelUnavailable, RunFailed
 from sapwood.middleware._response_cache import KEY, ResponseCache
 from sapwood.models import NO_RETRY, ModelRequest, Stop, ToolSpec, call
@@ -201,6 +201,15 @@ async def test_another_model_and_another_runtime_are_asked_anew() -> None:
     assert await asked(cache, QUESTION, around, "1") == "1"
     assert await asked(cache, QUESTION, Around(model="n"), "2") == "2"
     assert await asked(cache, QUESTION, Around(), "3") == "3"
+
+
+async def test_a_hit_that_came_to_nothing_does_not_mark_the_answer_that_the_model_gives_next() -> None:
+    cache, around = ResponseCache(), Around()
+    context: Any = around
+    for text in ("1", "2"):
+        assert await asked(cache, QUESTION, around, text) == "1"
+    assert await asked(cache, ModelRequest("", (UserMessage("new"),)), around, "3") == "3"
+    assert await cache.after_model(State(), context) is None
 
 
 ids = st.lists(st.text("xyz", min_size=1, max_size=3), min_size=2, max_size=2, unique=True)

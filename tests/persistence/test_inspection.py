@@ -52,7 +52,7 @@ async def test_a_store_can_be_read_from_outside_whether_in_use_or_not(path: Path
     assert summary.tails["b"][-1].content == {"@record": "test.seen/1", "what": ["b", 4]}
     assert summary.tails["b"][-1].kind == "test.seen"
     assert summary.quarantine == ()
-    assert summary.migrations == {"journal": ("create_journal",)}
+    assert summary.migrations == {"journal": ("create_journal", "create_transcript")}
 
 
 async def test_a_damaged_record_is_shown_with_its_problem(path: Path) -> None:

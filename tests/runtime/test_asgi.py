@@ -7,6 +7,11 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 from sapwood import Runtime, Unavailable, open_runtime
 from sapwood.asgi import AnswerUnavailable, Probes, service_unavailable
@@ -91,3 +96,48 @@ async def test_other_errors_and_refusals_after_the_first_byte_go_on() -> None:
         await get(AnswerUnavailable(faulty), "/")
     with pytest.raises(RegistryUnavailable):
         await get(AnswerUnavailable(late), "/")
+
+
+@pytest.mark.row("S4-048", "S4-049")
+async def test_inside_a_web_framework_a_refusal_is_503_and_probes_can_be_mounted() -> None:
+    async def endpoint(_: Request) -> Response:
+        raise RegistryUnavailable("look up", "recovering", 4)
+
+    async with open_runtime() as runtime:
+        probes = Mount("/probes", app=Probes(lambda: runtime))
+        routes = [Route("/conversations", endpoint), Mount("/api", routes=[probes]), probes]
+        service = Starlette(routes=routes, middleware=[Middleware(AnswerUnavailable)])
+        answer = await get(service, "/conversations")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "4")
+        for path in ("/probes/readyz", "/api/probes/readyz", "/probes/livez"):
+            assert (await get(service, path)).status_code == 200
+        for path in ("/probes/elsewhere", "/probes/probes/readyz", "/probesreadyz"):
+            assert (await get(service, path)).status_code == 404
+        runtime.registry.drain()
+        assert (await get(service, "/probes/readyz")).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("path", "mounted", "status"),
+    [
+        ("/readyz", "", 200),
+        ("/readyz", "/probes", 200),
+        ("/probes/readyz", "/probes", 200),
+        ("/probes/readyz", "", 404),
+        ("/readyz/readyz", "/readyz", 200),
+    ],
+)
+async def test_probes_find_their_path_whether_a_server_leaves_the_prefix_in_it_or_not(
+    path: str, mounted: str, status: int
+) -> None:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> MutableMapping[str, Any]:
+        raise AssertionError("a probe reads no body")
+
+    async with open_runtime() as runtime:
+        await Probes(lambda: runtime)({"type": "http", "path": path, "root_path": mounted}, receive, send)
+    assert sent[0]["status"] == status

@@ -25,6 +25,8 @@ from sapwood.conversation.journal._events import RunFinished as RunFinished
 from sapwood.conversation.journal._events import RunOutcome as RunOutcome
 from sapwood.conversation.journal._events import RunStarted as RunStarted
 from sapwood.conversation.journal._events import StateReset as StateReset
+from sapwood.conversation.journal._events import SubAgentEnded as SubAgentEnded
+from sapwood.conversation.journal._events import SubAgentStarted as SubAgentStarted
 from sapwood.conversation.journal._events import ToolDeferred as ToolDeferred
 from sapwood.conversation.journal._events import ToolFinished as ToolFinished
 from sapwood.conversation.journal._events import ToolIntended as ToolIntended

@@ -12,6 +12,7 @@ from sapwood.conversation._messages import AssistantMessage, Message, ToolCall, 
 from sapwood.conversation._operations import Operation
 from sapwood.conversation._origin import Origin
 from sapwood.conversation._state import Deferral, QueuedMessage, RunTrigger, Until
+from sapwood.conversation._sub_agents import SubAgent, SubAgentOutcome
 from sapwood.conversation._todos import Todo
 
 RunOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "interrupted", "paused", "waiting"]
@@ -276,6 +277,30 @@ class InterruptClosed:
     outcome: ClosingOutcome = "carried_out"
 
 
+@record("sub_agent.started")
+class SubAgentStarted:
+    """A sub-agent was ordered; written before anything of it runs. Of no effect if there is one of this id."""
+
+    sub_agent: SubAgent
+
+
+@record("sub_agent.ended")
+class SubAgentEnded:
+    """The work of a sub-agent is over; its tokens count for the run that waited for it.
+
+    Attributes:
+        id: Id of the call that ordered it.
+        outcome: How it ended.
+        detail: Why, if it did not complete.
+        usage: Tokens that it used.
+    """
+
+    id: str
+    outcome: SubAgentOutcome
+    detail: str = ""
+    usage: Usage = attrs.field(factory=Usage)
+
+
 @record("state.reset")
 class StateReset:
     """The conversation starts anew; the agent, the counters and the usage stay.
@@ -310,6 +335,8 @@ JournalEvent: TypeAlias = (
     | InterruptRaised
     | InterruptDecided
     | InterruptClosed
+    | SubAgentStarted
+    | SubAgentEnded
     | StateReset
 )
 """Everything that a journal may hold."""

@@ -19,6 +19,7 @@ from sapwood.conversation.journal import _events as e
 from sapwood.errors import InvalidMessage
 
 REMEMBERED_DECISIONS = 64
+REMEMBERED_SUB_AGENTS = 64
 _NO_USAGE = Usage()
 
 AFTER_RUN: Mapping[e.RunOutcome, RunPhase | None] = {
@@ -303,6 +304,30 @@ def _remembered(decisions: tuple[Decision, ...], interrupts: tuple[Interrupt, ..
     return tuple(decision for decision in decisions if decision.interrupt_id not in forgotten)
 
 
+# --- sub-agents -----------------------------------------------------------------------------------
+
+
+def _sub_agent_started(state: State, event: e.SubAgentStarted) -> State:
+    if any(each.id == event.sub_agent.id and not each.outcome for each in state.sub_agents):
+        return state
+    others = tuple(each for each in state.sub_agents if each.id != event.sub_agent.id)
+    return evolve(state, sub_agents=(*others, event.sub_agent))
+
+
+def _sub_agent_ended(state: State, event: e.SubAgentEnded) -> State:
+    sub_agent = next((each for each in state.sub_agents if each.id == event.id), None)
+    if sub_agent is None or sub_agent.outcome:
+        return state
+    ended = evolve(sub_agent, outcome=event.outcome, detail=event.detail, usage=event.usage)
+    everybody = tuple(ended if each is sub_agent else each for each in state.sub_agents)
+    over = [each.id for each in everybody if each.outcome]
+    forgotten = set(over[:-REMEMBERED_SUB_AGENTS])
+    state = evolve(state, sub_agents=tuple(each for each in everybody if each.id not in forgotten))
+    if state.run is None or sub_agent.background:
+        return state
+    return evolve(state, run=evolve(state.run, usage=state.run.usage + event.usage))
+
+
 def _reset(state: State, event: e.StateReset) -> State:
     return State(
         agent=state.agent,
@@ -338,5 +363,7 @@ _CHANGES: Mapping[type, Callable[[State, Any], State]] = {
     e.InterruptRaised: _raised,
     e.InterruptDecided: _decided,
     e.InterruptClosed: _closed,
+    e.SubAgentStarted: _sub_agent_started,
+    e.SubAgentEnded: _sub_agent_ended,
     e.StateReset: _reset,
 }

@@ -13,6 +13,7 @@ from sapwood.messaging.bus._dead_letters import DeadLetter as DeadLetter
 from sapwood.messaging.bus._dead_letters import DeadLetterOffice as DeadLetterOffice
 from sapwood.messaging.bus._dead_letters import DeadLetterStore as DeadLetterStore
 from sapwood.messaging.bus._dead_letters import DeadReason as DeadReason
+from sapwood.messaging.bus._durable_hosts import current_delivery as current_delivery
 from sapwood.messaging.bus._exchange import Answer as Answer
 from sapwood.messaging.bus._history import AuditRecord as AuditRecord
 from sapwood.messaging.bus._metrics import BusMetrics as BusMetrics
@@ -21,6 +22,7 @@ from sapwood.messaging.bus._metrics import PairCounters as PairCounters
 from sapwood.messaging.bus._options import BatchOptions as BatchOptions
 from sapwood.messaging.bus._options import BusOptions as BusOptions
 from sapwood.messaging.bus._options import HandlerOptions as HandlerOptions
+from sapwood.messaging.bus._options import LargePayloads as LargePayloads
 from sapwood.messaging.bus._participant import Participant as Participant
 from sapwood.messaging.bus._rates import RateLimit as RateLimit
 from sapwood.messaging.bus._reports import Delivery as Delivery

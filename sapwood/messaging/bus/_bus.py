@@ -35,7 +35,8 @@ class Bus:
     async functions, each in a supervised actor of its own. Messages go straight from the sender to those mailboxes,
     so there is no queue in between that could be lost, and a circle of waiting actors is named at once even when it
     passes through the bus. Two messages from one sender to one handler arrive in the order sent, as far as they have
-    one priority. Delivery is at most once: see `sapwood.messaging.queues` for more.
+    one priority. Delivery is at most once, unless a handler is registered with `HandlerOptions(delivery=...)`:
+    then its messages are in a durable queue until it has handled them.
 
     All methods must be called in the thread of the runtime.
 
@@ -98,6 +99,11 @@ class Bus:
     ) -> Participant:
         desk = self._desk
         check_operation(desk, name, "register", name)
+        if options.durable and desk.options.queues is None:
+            raise InvalidOption(
+                f"participant {name!r}, delivery={options.delivery!r}: expected a bus with a store for its queues; "
+                "write BusOptions(queues=lambda: runtime.store)"
+            )
         patterns = [check_pattern(pattern) for pattern in topics]
         if isinstance(handler, Ref) and not handler.alive:
             raise InvalidOption(f"participant {name!r}: expected a live actor; {handler!r} has ended")
@@ -321,12 +327,16 @@ class Bus:
         Raises:
             InvalidOption: if the office does not hold the letter.
             BusUnavailable: if the bus does not run; the letter stays.
+            StoreUnavailable, DeadLetterMissing: if it is kept in a durable queue, which cannot bring it back; it stays.
         """
         desk = self._desk
         desk.check_running()
         letter = desk.office.take(letter_id)
         if letter is None:
             raise InvalidOption(f"requeue: expected the id of a dead letter that the office holds; got {letter_id!r}")
+        kept = desk.directory.keeper_of(letter.id, letter.target)
+        if kept is not None:
+            return await self._exchange.bring_back(letter, *kept, timeout=timeout)
         return await self._exchange.send(self._exchange.again(letter), wait=True, timeout=timeout)
 
     # --- looking at it ----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ DeadReason: TypeAlias = Literal[
     "filtered",
     "no_route",
     "cycle",
+    "not_stored",
 ]
 
 TRANSIENT: Final[Mapping[DeadReason, bool]] = {
@@ -39,6 +40,7 @@ TRANSIENT: Final[Mapping[DeadReason, bool]] = {
     "filtered": False,  # a filter dropped it
     "no_route": False,  # no route matched it
     "cycle": False,  # delivering it would have closed a circle of waiting actors
+    "not_stored": True,  # its recipient has durable delivery, and the store did not take it
 }
 """Reason: whether sending it again, unchanged, may help."""
 
@@ -99,6 +101,8 @@ class _Held:
     letter: DeadLetter
     noticed: float
     alerted: bool = False
+    # Lets it go where it is kept, for a letter that another part than the store of the office keeps.
+    let_go: Callable[[], None] | None = None
 
 
 Written: TypeAlias = tuple[Literal["save"], DeadLetter] | tuple[Literal["remove"], str]
@@ -153,13 +157,35 @@ class DeadLetterOffice:
             retry_count=before.retry_count + 1 if before else 0,
         )
         self.total += 1
-        self._held[letter.id] = _Held(letter, self.environment.monotonic())
+        self._hold(_Held(letter, self.environment.monotonic()))
+        self._tell(("save", letter))
+        return letter
+
+    def show(self, letter: DeadLetter, let_go: Callable[[], None]) -> bool:
+        """Hold a letter that is kept elsewhere, in a durable queue; say whether it is new here.
+
+        Args:
+            letter: The letter; its id is the same whenever it is shown.
+            let_go: Called when somebody discards it.
+        """
+        held = self._held.get(letter.id)
+        if held is not None:
+            held.let_go = let_go
+            return False
+        before = self._resent.pop((letter.original.message_id, letter.target), None)
+        if before is not None:
+            known: Any = letter  # mypy does not see an attrs class behind `@record`
+            letter = attrs.evolve(known, first_seen=before.first_seen, retry_count=before.retry_count + 1)
+        self.total += 1
+        self._hold(_Held(letter, self.environment.monotonic(), let_go=let_go))
+        return True
+
+    def _hold(self, held: _Held) -> None:
+        self._held[held.letter.id] = held
         while len(self._held) > self._capacity:
             # It leaves the memory only; a store keeps it.
             self._held.popitem(last=False)
             self.evicted += 1
-        self._tell(("save", letter))
-        return letter
 
     def inspect(
         self,
@@ -186,9 +212,13 @@ class DeadLetterOffice:
 
     def discard(self, letter_id: str) -> bool:
         """Forget a letter for good; say whether it was there."""
-        if self._held.pop(letter_id, None) is None:
+        held = self._held.pop(letter_id, None)
+        if held is None:
             return False
-        self._tell(("remove", letter_id))
+        if held.let_go is not None:
+            held.let_go()
+        else:
+            self._tell(("remove", letter_id))
         return True
 
     def take(self, letter_id: str) -> DeadLetter | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import attrs
 import trio
 
 from sapwood.actors import Ref
@@ -13,8 +12,9 @@ from sapwood.errors import ActorDown, AskCycle, AskTimeout, MailboxFull, SelfAsk
 from sapwood.messaging.bus._dead_letters import DeadReason
 from sapwood.messaging.bus._desk import Desk
 from sapwood.messaging.bus._directory import Consumer
+from sapwood.messaging.bus._durable_sending import put, put_and_wait, put_nowait
 from sapwood.messaging.bus._options import SHED_ABOVE
-from sapwood.messaging.bus._reports import Delivery
+from sapwood.messaging.bus._reports import Answered, Delivery
 from sapwood.messaging.bus._workers import Handled, NotHandled
 from sapwood.messaging.envelope import Envelope
 
@@ -27,23 +27,10 @@ BY_ERROR: Final[Mapping[type[Exception], DeadReason]] = {
 """What the kernel said: the reason of the dead letter. After a time-out the message may still be handled."""
 
 
-@attrs.frozen(eq=False)
-class Answered:
-    """What came back from one handler.
-
-    Attributes:
-        delivery: For the report.
-        value: What it returned.
-        error: What kept it from returning, or None.
-    """
-
-    delivery: Delivery
-    value: Any = None
-    error: Exception | None = None
-
-
 def post(desk: Desk, envelope: Envelope[Any], consumer: Consumer) -> Delivery | None:
-    """Put a message into a handler's mailbox, without waiting; None if the mailbox is full."""
+    """Put a message into a handler's mailbox, without waiting; None if it is full, or the message must be stored."""
+    if consumer.durable:
+        return None
     worker = find_worker(desk, envelope, consumer)
     if isinstance(worker, Delivery):
         return worker
@@ -58,6 +45,9 @@ def post_all_nowait(desk: Desk, envelope: Envelope[Any], consumers: Sequence[Con
     """Put a message into all mailboxes; where one is full it is a dead letter."""
     deliveries: list[Delivery] = []
     for consumer in consumers:
+        if consumer.durable:
+            deliveries.append(put_nowait(desk, envelope, consumer))
+            continue
         delivery = post(desk, envelope, consumer)
         deliveries.append(delivery or _fail(desk, envelope, consumer, "overflow", "its mailbox is full"))
     return deliveries
@@ -84,7 +74,9 @@ async def post_all(
 
 
 async def _post_slowly(desk: Desk, envelope: Envelope[Any], consumer: Consumer, timeout: float | None) -> Delivery:
-    """Wait for room in a full mailbox."""
+    """Wait for room in a full mailbox, or until the message is stored."""
+    if consumer.durable:
+        return await put(desk, envelope, consumer, timeout)
     worker = find_worker(desk, envelope, consumer)
     if isinstance(worker, Delivery):
         await trio.lowlevel.checkpoint()
@@ -120,6 +112,8 @@ async def ask_all(
 
 async def ask(desk: Desk, envelope: Envelope[Any], consumer: Consumer, timeout: float | None) -> Answered:
     """Have a message handled by one handler, and wait for what comes back."""
+    if consumer.durable:
+        return await put_and_wait(desk, envelope, consumer, timeout)
     worker = find_worker(desk, envelope, consumer)
     if isinstance(worker, Delivery):
         await trio.lowlevel.checkpoint()

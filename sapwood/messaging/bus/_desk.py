@@ -196,6 +196,14 @@ class Desk:
         log_message("received", envelope, target, age, error=f"{reason}: {detail}")
         return letter
 
+    def buried(self, letter: DeadLetter) -> None:
+        """Note a dead letter that a durable queue keeps."""
+        envelope, target = letter.original, letter.target
+        self.metrics.count_end(envelope.sender, target, "failed", self.environment.monotonic())
+        self.metrics.pair(envelope.sender, target).dead_lettered += 1
+        age = envelope.age_ms(self.environment)
+        log_message("received", envelope, target, age, error=f"{letter.reason}: {letter.detail}")
+
     def note(self, actor: str, operation: Operation, subject: str, *, refused: str = "", detail: str = "") -> None:
         """Write one line of the audit trail."""
         if refused:

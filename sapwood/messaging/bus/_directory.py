@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
+
+import trio
 
 from sapwood.actors import Priority, Ref, Reply
 from sapwood.errors import InvalidOption
 from sapwood.messaging.bus._options import BatchHandler, Handler, HandlerOptions
+from sapwood.messaging.bus._reports import Answered
 from sapwood.messaging.envelope import Envelope
+from sapwood.messaging.queues import Queue
 from sapwood.supervision import stable_hash
+
+
+class Waiter:
+    """Somebody who waits for what becomes of a stored message."""
+
+    def __init__(self) -> None:
+        self._answer: Answered | None = None
+        self._settled = trio.Event()
+
+    def settle(self, answer: Answered) -> None:
+        """Say what became of it."""
+        self._answer = answer
+        self._settled.set()
+
+    async def wait(self) -> Answered:
+        """Wait for it."""
+        await self._settled.wait()
+        assert self._answer is not None
+        return self._answer
 
 
 class Consumer:
@@ -49,6 +73,55 @@ class Consumer:
         # Messages whose dead letter was made elsewhere than where their sender waits.
         self.lettered: deque[str] = deque(maxlen=1_000)
         self.batches: dict[int, list[tuple[Envelope[Any], Reply[Any]]]] = {}
+        # With durable delivery: its queue while it is open; dead letters by id; and who waits for which message.
+        self.queue: Queue | None = None
+        self.served_elsewhere = False
+        self.dead: dict[str, int] = {}
+        self.errors: dict[str, Exception] = {}
+        self.look: Callable[[], None] = lambda: None
+        self._awaited: dict[str, list[Waiter]] = {}
+        self._changed = trio.Event()
+
+    @property
+    def durable(self) -> bool:
+        """Whether its messages are stored until they are handled."""
+        return self.options.durable
+
+    def open(self, queue: Queue | None) -> None:
+        """Note that its queue is open, or that it will not be: it was unregistered, or is served elsewhere."""
+        self.queue = queue
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def close(self, queue: Queue) -> None:
+        """Note that its queue is not open any more."""
+        if self.queue is queue:
+            self.queue = None
+
+    async def opened(self) -> Queue | None:
+        """Wait until its queue is open; None if it will not be."""
+        await trio.lowlevel.checkpoint()
+        while self.queue is None and not self.removed and not self.served_elsewhere:
+            await self._changed.wait()
+        return self.queue
+
+    @contextmanager
+    def awaiting(self, message_id: str) -> Generator[Waiter]:
+        """Wait for what becomes of a stored message, inside the block."""
+        waiter = Waiter()
+        self._awaited.setdefault(message_id, []).append(waiter)
+        try:
+            yield waiter
+        finally:
+            waiters = self._awaited[message_id]
+            waiters.remove(waiter)
+            if not waiters:
+                del self._awaited[message_id]
+
+    def settle(self, message_id: str, answer: Answered) -> None:
+        """Tell those who wait for a stored message what became of it."""
+        for waiter in self._awaited.get(message_id, ()):
+            waiter.settle(answer)
 
     @property
     def target(self) -> object:
@@ -125,7 +198,9 @@ class Directory:
             consumer = Consumer(name, number, None, options, [target])
             self._label(target, consumer)
         elif callable(target):
-            consumer = Consumer(name, number, cast("Callable[..., Any]", target), options, [None] * options.workers)
+            # One actor holds the queue of a durable handler, and runs all its workers.
+            places: list[Ref | None] = [None] * (1 if options.durable else options.workers)
+            consumer = Consumer(name, number, cast("Callable[..., Any]", target), options, places)
         else:
             raise InvalidOption(
                 f"participant {name!r}: expected a function of one Envelope, or the Ref of an actor; got {target!r}"
@@ -163,6 +238,13 @@ class Directory:
         found = self._labels.get(label, [])
         return next((consumer for consumer in found if consumer.participant == recipient), found[0] if found else None)
 
+    def keeper_of(self, letter_id: str, target: str) -> tuple[Consumer, int] | None:
+        """Return the handler whose queue keeps a dead letter, and its number there; None if none does."""
+        for consumer in self._participants.get(target, ()):
+            if letter_id in consumer.dead:
+                return consumer, consumer.dead[letter_id]
+        return None
+
     def run_by(self, ref: Ref) -> list[Consumer]:
         """Return the handlers that an actor runs, those of participants that are gone included."""
         return [consumer for consumer in self._labels.get(ref.label, ()) if ref in consumer.refs]
@@ -174,6 +256,7 @@ class Directory:
     def _forget(self, consumer: Consumer) -> None:
         # The labels of its actors go when these have ended, for what they leave unread must find its consumer.
         consumer.removed = True
+        consumer.open(None)
 
     def _label(self, ref: Ref, consumer: Consumer) -> None:
         self._labels.setdefault(ref.label, []).append(consumer)

@@ -14,6 +14,7 @@ from sapwood.messaging.bus._dead_letters import DeadLetter
 from sapwood.messaging.bus._delivery import ask, ask_all, post_all, post_all_nowait
 from sapwood.messaging.bus._desk import Desk
 from sapwood.messaging.bus._directory import Consumer
+from sapwood.messaging.bus._durable_sending import put_again
 from sapwood.messaging.bus._gate import check_content, check_message
 from sapwood.messaging.bus._reports import Delivery, DeliveryReport, Operation, status_of
 from sapwood.messaging.bus._routes import chain_filters, recipients_of
@@ -176,6 +177,21 @@ class Exchange:
         failures = tuple(self._unknown(letter.original, name) for name in names if name not in desk.directory)
         known = tuple(name for name in names if name in desk.directory)
         return Accepted(letter.original, known, begun, failures)
+
+    async def bring_back(
+        self, letter: DeadLetter, consumer: Consumer, seq: int, *, timeout: float | None
+    ) -> DeliveryReport:
+        """Bring a dead letter back into the queue that keeps it, for the handler that did not handle it."""
+        desk, begun = self.desk, self.desk.environment.monotonic()
+        del consumer.dead[letter.id]
+        try:
+            answered = await put_again(desk, letter.original, consumer, seq, timeout)
+        except BaseException:
+            # What the queue still keeps is shown again, under its id, when its host looks.
+            consumer.look()
+            raise
+        desk.metrics.pair(letter.original.sender, letter.target).retried += 1
+        return self._report(Accepted(letter.original, (letter.target,), begun), [answered.delivery])
 
     async def ask(self, accepted: Accepted, timeout: float | None) -> Envelope[Any]:
         """Have a request handled by its recipient; return the answer, see `Bus.request`."""

@@ -11,6 +11,7 @@ from sapwood.actors import Actor, Down, Monitor, Ref, TaskDone, handle, message
 from sapwood.messaging.bus._clerk import Clerk
 from sapwood.messaging.bus._desk import Desk
 from sapwood.messaging.bus._directory import Consumer
+from sapwood.messaging.bus._durable_hosts import host_spec
 from sapwood.messaging.bus._workers import Retire, Workers, worker_spec
 from sapwood.supervision import ChildSpec, child, start_child, supervisor
 
@@ -92,7 +93,8 @@ async def start_workers(desk: Desk, consumer: Consumer) -> None:
     assert desk.home is not None
     for slot, ref in enumerate(consumer.refs):
         if ref is None or not ref.alive:
-            await start_child(desk.home, worker_spec(desk, consumer, slot))
+            spec = host_spec(desk, consumer) if consumer.durable else worker_spec(desk, consumer, slot)
+            await start_child(desk.home, spec)
 
 
 def bus_tree(desk: Desk, *, restarts: int, period: float) -> ChildSpec:

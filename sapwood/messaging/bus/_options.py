@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -15,6 +15,10 @@ from sapwood.messaging.bus._rates import RateLimit
 from sapwood.messaging.bus._reports import Operation
 from sapwood.messaging.bus._routes import Filter, Route
 from sapwood.messaging.envelope import SIZE_GUIDANCE, Envelope, Schemas, Verifier
+from sapwood.messaging.queues import DeliveryMode
+from sapwood.persistence import StoreEngine
+from sapwood.references import PolicyManager, ReferenceStore
+from sapwood.supervision import Backoff
 
 Handler: TypeAlias = Callable[[Envelope[Any]], Any]
 BatchHandler: TypeAlias = Callable[[tuple[Envelope[Any], ...]], Any]
@@ -43,6 +47,26 @@ SHED_ABOVE: Final[Mapping[str, float]] = {"low": 1.0, "normal": 2.0, "high": 4.0
 
 
 @attrs.frozen(kw_only=True)
+class LargePayloads:
+    """Where the payloads of stored messages go that are too large to stand in them.
+
+    A payload is held for its message until that was handled, or its dead letter was discarded.
+
+    Attributes:
+        store: The reference store.
+        policies: Which payloads are large, by the kind of their message.
+        hold: Seconds for which a payload is held at most.
+    """
+
+    store: ReferenceStore
+    policies: PolicyManager = attrs.field(factory=PolicyManager)
+    hold: float = 30 * 86_400.0
+
+    def __attrs_post_init__(self) -> None:
+        _check_seconds("large payloads hold", self.hold)
+
+
+@attrs.frozen(kw_only=True)
 class BusOptions:
     """How a bus behaves.
 
@@ -64,6 +88,9 @@ class BusOptions:
         alert_after: Seconds after which a dead letter that nobody looked after is an alert (S3-111).
         on_alert: Called with such a letter; None only logs it and tells the sender.
         store: Keeps dead letters beyond the end of the process; None for memory only.
+        queues: Returns the open store that has the queues of participants with durable delivery; None if there is
+            none, and so no durable delivery.
+        large_payloads: Where large payloads of messages are kept that are stored; None keeps them in the message.
         audit: Called with every operation, allowed or refused; None keeps the last ones in memory only (S2-054).
     """
 
@@ -84,6 +111,8 @@ class BusOptions:
     alert_after: float = 300.0
     on_alert: OnAlert | None = None
     store: DeadLetterStore | None = None
+    queues: Callable[[], StoreEngine] | None = None
+    large_payloads: LargePayloads | None = None
     audit: AuditSink | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -107,6 +136,11 @@ class HandlerOptions:
         capacity: Messages that may wait at each worker; None for no limit. `send` waits for room (S2-036).
         accepts: Payload types that it takes; None for all.
         timeout: Seconds that an async handler may run for one message; None for no limit (S2-033).
+        delivery: `at_most_once` goes straight into a mailbox. With `at_least_once` and `effectively_once` a message is
+            on the disk when `send` returns, and stays until the handler has returned, or it is a dead letter; see
+            `sapwood.messaging.queues.GUARANTEES` (S2-026).
+        attempts: Deliveries that may fail before a stored message becomes a dead letter.
+        retry: Delays between them.
     """
 
     order: Order = "priority"
@@ -115,8 +149,21 @@ class HandlerOptions:
     capacity: int | None = None
     accepts: tuple[type, ...] | None = None
     timeout: float | None = None
+    delivery: DeliveryMode = "at_most_once"
+    attempts: int = 3
+    retry: Backoff = Backoff(initial=1.0, factor=2.0, maximum=60.0, jitter=0.2)  # noqa: RUF009  # frozen
+
+    @property
+    def durable(self) -> bool:
+        """Whether messages are stored until they are handled."""
+        return self.delivery != "at_most_once"
 
     def __attrs_post_init__(self) -> None:
+        if self.delivery not in get_args(DeliveryMode):
+            raise InvalidOption(
+                f"handler delivery: expected one of {', '.join(get_args(DeliveryMode))}; got {self.delivery!r}"
+            )
+        _check_count("handler attempts", self.attempts)
         if self.order not in ORDERS:
             raise InvalidOption(f"handler order: expected one of {', '.join(ORDERS)}; got {self.order!r}")
         _check_count("handler workers", self.workers)
@@ -147,6 +194,11 @@ class BatchOptions(HandlerOptions):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
+        if self.durable:
+            raise InvalidOption(
+                f"handler delivery: expected at_most_once for a batch; got {self.delivery!r}: use a queue "
+                "and its receive_batch"
+            )
         _check_count("batch size", self.size)
         _check_seconds("batch seconds", self.seconds)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import attrs
 
 from sapwood.actors import record
 
@@ -42,6 +44,21 @@ class Delivery:
     status: DeliveryStatus
     error: str | None = None
     reason: str | None = None
+
+
+@attrs.frozen(eq=False)
+class Answered:
+    """What came back from one handler.
+
+    Attributes:
+        delivery: For the report.
+        value: What it returned.
+        error: What kept it from returning, or None.
+    """
+
+    delivery: Delivery
+    value: Any = None
+    error: Exception | None = None
 
 
 @record("messaging.delivery_report")

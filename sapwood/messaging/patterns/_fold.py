@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 from zlib import crc32
 
@@ -14,7 +15,7 @@ import trio
 from sapwood.actors import Environment, wire_of
 from sapwood.errors import InvalidOption, PersistenceError, RecordCorrupt, SequenceConflict
 from sapwood.messaging.patterns._schema import PATTERNS_SCHEMA
-from sapwood.messaging.queues import MessageLog
+from sapwood.messaging.queues import QUEUES_SCHEMA, MessageLog
 from sapwood.persistence import StoreEngine, decode, encode
 
 S = TypeVar("S")
@@ -89,6 +90,7 @@ class FoldedLog(Generic[S]):
         self._snapshots = snapshots
         self._snapshot_seq = 0
         self._line = trio.Lock()
+        self._opened = False
         # Whether an append was cut off, so that nobody knows whether it was stored.
         self._uncertain = False
 
@@ -105,7 +107,7 @@ class FoldedLog(Generic[S]):
             CodecError, FutureVersion: if an event cannot be read.
             StoreUnavailable: if the store cannot answer.
         """
-        await self._log.open()
+        await self._store.migrate(QUEUES_SCHEMA)
         self.state, self.seq = self._initial, 0
         if self._snapshots is not None:
             await self._store.migrate(PATTERNS_SCHEMA)
@@ -135,6 +137,9 @@ class FoldedLog(Generic[S]):
             if expected_seq is not None and expected_seq != self.seq:
                 raise SequenceConflict(self.name, expected_seq, self.seq)
             state = self._fold(self.state, events)
+            if not self._opened:
+                await self._log.open()
+                self._opened = True
             try:
                 seq = await self._log.append(*events, expected_seq=self.seq)
             except trio.Cancelled:
@@ -193,16 +198,16 @@ class FoldedLog(Generic[S]):
         rule = self._snapshots
         if rule is None or self.seq - self._snapshot_seq < rule.every:
             return
-        seq, body = self.seq, encode(self.state)
+        seq = self.seq
 
-        def write(connection: sqlite3.Connection) -> None:
+        def write(connection: sqlite3.Connection, body: bytes) -> None:
             connection.execute(
                 "INSERT OR REPLACE INTO pattern_snapshots (log, seq, version, checksum, state) VALUES (?, ?, ?, ?, ?)",
                 (self.name, seq, rule.version, crc32(body), body),
             )
 
         try:
-            await self._store.write(write)
+            await self._store.write(partial(write, body=encode(self.state)))
         except PersistenceError as error:
             # The events are durable; the next append tries again.
             logger.warning("log %r: its snapshot at %d was not saved: %s", self.name, seq, error)

@@ -113,7 +113,7 @@ async def majority(
         return best >= need or best + left < need
 
     found = await _collect(_same(refs, request), timeout, decided)
-    winners = max(votes.values(), key=len, default=[])
+    winners: list[str] = max(votes.values(), key=len, default=list[str]())
     if len(winners) < need:
         raise QuorumNotReached(need, found.answers, found.errors, found.missing)
     return found.answers[winners[0]]
@@ -159,6 +159,8 @@ async def _collect(
     if not isinstance(timeout, int | float) or not timeout >= 0:
         raise InvalidOption(f"timeout: expected seconds >= 0; got {timeout!r}")
     found: Gathered[T] = Gathered()
+    # What the caller's own functions raised, which goes to the caller bare.
+    broken: list[Exception] = []
     scope = trio.CancelScope(deadline=trio.current_time() + timeout)
 
     async def ask(name: str, ref: Ref, request: Request[T]) -> None:
@@ -168,12 +170,21 @@ async def _collect(
             raise
         except Exception as error:
             found.errors[name] = error
-        if decided(found, len(parts) - len(found.answers) - len(found.errors)):
+        try:
+            over = decided(found, len(parts) - len(found.answers) - len(found.errors))
+        except (MemoryError, trio.TrioInternalError):
+            raise
+        except Exception as error:
+            broken.append(error)
+            over = True
+        if over:
             scope.cancel()
 
     with scope:
         async with trio.open_nursery() as nursery:
             for name, (ref, request) in parts.items():
                 nursery.start_soon(ask, name, ref, request)
+    if broken:
+        raise broken[0]
     missing = tuple(name for name in parts if name not in found.answers and name not in found.errors)
     return attrs.evolve(found, missing=missing)

@@ -14,7 +14,7 @@ import trio
 from sapwood.actors import Actor, Crashed, Killed, Reply, Request, TaskDone, TaskRef, handle, message
 from sapwood.errors import InvalidOption, ProjectionBehind, RecordCorrupt, SequenceConflict
 from sapwood.messaging.patterns._schema import PATTERNS_SCHEMA
-from sapwood.messaging.queues import LogReader, StoredMessage
+from sapwood.messaging.queues import QUEUES_SCHEMA, LogReader, StoredMessage
 from sapwood.persistence import StoreEngine
 
 T = TypeVar("T")
@@ -102,6 +102,7 @@ class Projection(Actor, ABC):
         """Write what an event, `stored.message.payload`, changes. Runs in the transaction of the position."""
 
     async def on_start(self) -> None:
+        await self._store.migrate(QUEUES_SCHEMA)
         await self._store.migrate(PATTERNS_SCHEMA)
         self._reader = LogReader(self._store, self.environment, self._log)
         self.position = await self._store.write(self._prepare)

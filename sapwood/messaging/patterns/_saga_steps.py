@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -96,6 +96,10 @@ class Step:
                 raise InvalidOption(f"step {self.name!r}, {name}: expected {expected}; got {getattr(self, name)!r}")
 
 
+def _in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(steps)
+
+
 @attrs.frozen
 class Saga:
     """A long transaction: steps that are done in order or, if one fails for good, undone in reverse order (S2-057).
@@ -110,7 +114,7 @@ class Saga:
     """
 
     name: str
-    steps: tuple[Step, ...] = attrs.field(converter=tuple)
+    steps: tuple[Step, ...] = attrs.field(converter=_in_order)
 
     def __attrs_post_init__(self) -> None:
         if not self.name or not self.steps:

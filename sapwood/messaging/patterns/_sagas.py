@@ -106,8 +106,8 @@ class SagaRunner(Actor):
     """Runs the sagas of some definitions, each in a task of its own, and goes on with them after a crash.
 
     Before an action or a compensation runs, that it will is durable; so after a crash at any point the saga goes on
-    where it was: forward, or back in reverse order. Several runners must not share a definition; should they, the writes of
-    one are refused, and it takes the saga up again later.
+    where it was: forward, or back in reverse order. Several runners must not share a definition; should they,
+    the writes of one are refused, and it takes the saga up again later.
 
     A saga that is stuck is never silent: it is logged, told to `on_stuck`, put into `dead_letters`, and stays in the
     list of `Sagas` until `Retry` succeeds.
@@ -270,8 +270,8 @@ class SagaRunner(Actor):
 
     async def _tell(self, report: SagaReport) -> bool:
         """Tell of a saga that is stuck; say whether all heard it. If not, the next start tells again."""
-        logger.error("saga %s %s is stuck, undone are all steps after %s: %s", report.saga, report.id,
-                     (*report.done, *report.pending), report.error)  # fmt: skip
+        left = (*report.done, *report.pending)
+        logger.error("saga %s %s is stuck, with %s not undone: %s", report.saga, report.id, left, report.error)
         if self._options.dead_letters is not None:
             letter = Message(report, sender=f"saga:{report.saga}")
             await self._options.dead_letters.add(letter, "rejected", report.error or "")

@@ -540,7 +540,7 @@ async def test_a_failed_handler_leaves_no_variable_of_its_own_alive(
 
 
 def test_every_reason_says_whether_sending_again_may_help() -> None:
-    assert len(TRANSIENT) == 12
+    assert len(TRANSIENT) == 13
     assert TRANSIENT["overflow"]
     assert not TRANSIENT["unknown_recipient"]
 
