@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from sapwood._lifecycle import bare
 from sapwood._runtime import Runtime
 from sapwood.errors import RegistryUnavailable, RuntimeClosed, StoreUnavailable
+from sapwood.messaging.monitoring import CONTENT_TYPE, Monitor, prometheus_text
 from sapwood.registry import Unavailable
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -69,6 +70,28 @@ class Probes:
                 await respond(send, 404, {"content-type": "text/plain"}, b"not found")
                 return
         await respond(send, 200 if fine else 503, {"content-type": "text/plain"}, b"ok" if fine else b"no")
+
+
+class Metrics:
+    """An application that answers any path with the last snapshot of a monitor, for Prometheus to read.
+
+    It is 503 until the monitor has looked for the first time. Mount it where only your own network can reach it: the
+    names of queues and participants are in it.
+
+    Args:
+        monitor: The monitor.
+    """
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        snapshot = self._monitor.snapshot
+        if snapshot is None:
+            await respond(send, 503, {"content-type": "text/plain", "retry-after": "1"}, b"no figures yet")
+            return
+        await respond(send, 200, {"content-type": CONTENT_TYPE}, prometheus_text(snapshot).encode())
 
 
 class AnswerUnavailable:

@@ -16,6 +16,7 @@ from sapwood.console._chat import ChatOptions, run_chat
 from sapwood.console._demo import run_demo
 from sapwood.console._inspect import DEFAULT_TAIL, inspect_lines
 from sapwood.console._terminal import is_plain, width_of
+from sapwood.console._top import top
 from sapwood.console._tree import tree_lines
 from sapwood.errors import InvalidOption
 from sapwood.models import ChatModel, OfflineModel, parse_model
@@ -59,6 +60,7 @@ def sapwood(
       sapwood chat                      talk to an agent; needs no key
       sapwood tree sapwood.db           what runs on a store, and what is kept there
       sapwood inspect sapwood.db        its journal, event by event
+      sapwood top sapwood.db            live figures of what runs on it
     """  # noqa: D301  # \b keeps the lines of a paragraph
 
 
@@ -180,3 +182,6 @@ def _print(lines: Iterable[str]) -> int:
         # Whoever read the output has enough. What is left in the buffer would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+app.command(epilog=EXIT_CODES)(top)

@@ -62,7 +62,7 @@ def run_top(path: Path, out: TextIO, environment: Environment, *, once: bool = F
         StoreUnavailable, StoreCorrupt, FutureVersion: if the file cannot be read at the beginning.
     """
     if not every > 0:
-        raise InvalidOption(f"top: expected --every above 0 seconds; got {every!r}")
+        raise InvalidOption(f"expected --every above 0 seconds; got {every!r}")
     shown = read_published(path)
     if once or not out.isatty():
         if not shown:

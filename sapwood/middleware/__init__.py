@@ -32,6 +32,7 @@ from sapwood.middleware._process_context import ProcessContext as ProcessContext
 from sapwood.middleware._question import Choice as Choice
 from sapwood.middleware._question import Question as Question
 from sapwood.middleware._redaction import redact as redact
+from sapwood.middleware._response_cache import ResponseCache as ResponseCache
 from sapwood.middleware._result_eviction import ResultEviction as ResultEviction
 from sapwood.middleware._stack import Stack as Stack
 from sapwood.middleware._sub_agent_host import NewAgent as NewAgent

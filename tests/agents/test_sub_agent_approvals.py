@@ -181,7 +181,6 @@ async def test_two_answers_at_the_same_moment_count_as_one(runtime: Runtime, aut
     assert bank.paid == [("ann", 100)]
 
 
-@pytest.mark.row("AR-22.9")
 @pytest.mark.parametrize("kill", ["c1", "c1/call_1", "c1/call_1/call_1", "process"])
 async def test_questions_of_nested_sub_agents_survive_a_crash_with_the_same_ids(
     path: Path, autojump_clock: MockClock, kill: str
@@ -275,6 +274,24 @@ async def test_a_sub_agent_may_ask_a_second_time(runtime: Runtime, autojump_cloc
         await trio.sleep(5)
     assert bank.paid == [("ann", 1), ("bob", 2)]
     assert transcript(session.state.messages)[2] == "task: both have it"
+
+
+@pytest.mark.row("AR-22.8")
+async def test_a_sub_agent_that_hands_in_its_result_may_ask_before_it_does(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    bank = Bank()
+    turns = (call("pay", to="ann", cents=1), call("submit_result", result={"receipt": "r-1"}))
+    payer = worker(*turns, tools=[bank.tool()], middleware=[HumanInTheLoop(pay=True)])
+    shape = {"type": "object", "required": ["receipt"]}
+    layer = SubAgents(worker=SubAgent(payer, result=shape))
+    session = await runtime.sessions.ensure_running(parent(ask(), "done", layer=layer), "c1")
+    await asked(session)
+    server_of(runtime).kill()
+    await trio.sleep(2)
+    await session.approvals[0].approve()
+    await trio.sleep(5)
+    assert transcript(session.state.messages)[2:] == ['task: {"receipt": "r-1"}', "model: done"]
 
 
 @pytest.mark.row("AR-24.30")

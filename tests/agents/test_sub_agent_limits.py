@@ -23,7 +23,7 @@ from tests.agents.kit import assert_sendable, entries_of, finished, opened, serv
 # --- cancel -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("S3-107", "AR-24.32")
+@pytest.mark.row("S3-107", "AR-24.32", "AR-22.22")
 async def test_cancelling_the_parent_ends_sub_agents_inside_model_calls_first(
     runtime: Runtime, autojump_clock: MockClock
 ) -> None:
@@ -33,6 +33,7 @@ async def test_cancelling_the_parent_ends_sub_agents_inside_model_calls_first(
     begun = trio.current_time()
     async with session.send("go") as run:
         await trio.sleep(1)
+        assert runtime.sessions.running() == ["c1"]  # sub-agents are no conversations of the host's
         assert await session.cancel("enough")
         end = await run.finish()
     assert end is not None
@@ -133,7 +134,6 @@ async def test_a_pause_of_the_parent_pauses_its_sub_agents_until_it_goes_on(
 # --- limits -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("S3-105")
 @pytest.mark.parametrize(
     ("mine", "its", "of_type", "granted"),
     [
@@ -416,7 +416,7 @@ async def test_a_reset_of_the_parent_ends_what_works_in_the_background(
     assert runtime.registry.running("agent").keys() == {("agent", "c1")}
     # The same call id again is another sub-agent with another conversation.
     await finished(session, "go")
-    (again,) = session.state.sub_agents
+    (again,) = (await state_in(runtime)).sub_agents
     assert again.id == "call_1"
     assert again.agent_id.startswith("c1/call_1-")
 

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from sapwood import Agent, Runtime, ToolContext, tool
 from sapwood.conversation import (
+    State,
     SubAgentChanged,
     SubAgentFinished,
     SubAgentStarted,
@@ -18,7 +19,7 @@ from sapwood.conversation import (
     UserMessage,
 )
 from sapwood.errors import StoreUnavailable
-from sapwood.middleware import SubAgents
+from sapwood.middleware import HookResult, Middleware, MiddlewareContext, ReplaceMessages, SubAgents
 from sapwood.models import Delay, call
 from sapwood.persistence import Journal
 from sapwood.registry import NotRunning, Running
@@ -186,6 +187,34 @@ async def test_a_parent_that_crashes_takes_its_sub_agents_along_and_goes_on_with
     assert transcript(session.state.messages)[2] == "task: finished"
     child_state = await state_in(runtime, "c1/call_1")
     assert sum(isinstance(each, UserMessage) for each in child_state.messages) == 1
+
+
+class Forgetting(Middleware):
+    """Takes the first message away as soon as there are three, as a summary would."""
+
+    async def before_model(self, state: State, context: MiddlewareContext) -> HookResult:
+        if len(state.messages) < 3:
+            return None
+        return [ReplaceMessages((state.messages[0].id,), (UserMessage("before: something was asked", id="summary"),))]
+
+
+async def test_a_sub_agent_whose_task_was_summarized_away_is_not_told_again_after_a_crash(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    @tool(idempotent=True)
+    def work() -> str:
+        """Work."""
+        return "worked"
+
+    layer = SubAgents(worker=worker(call("work"), [Delay(5.0), "finished"], tools=[work], middleware=[Forgetting()]))
+    session = await runtime.sessions.ensure_running(parent(ask(), "good", layer=layer), "c1")
+    async with session.send("go") as run:
+        await trio.sleep(1)
+        server_of(runtime).kill()
+        await run.finish()
+    child = await runtime.sessions.load("c1/call_1")
+    assert [each.text for each in child.messages if isinstance(each, UserMessage)] == ["before: something was asked"]
+    assert transcript(session.state.messages)[2] == "task: finished"
 
 
 async def test_a_sub_agent_that_crashes_goes_on_from_its_own_journal(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -18,11 +21,13 @@ from typer.testing import CliRunner
 from sapwood import Runtime, open_runtime
 from sapwood.actors import SimulatedEnvironment, record
 from sapwood.console._figures import read_published
+from sapwood.console._stopping import SHOW_CURSOR
 from sapwood.console._top import Screen, run_top, top
 from sapwood.errors import InvalidOption, SapwoodError, StoreUnavailable
 from sapwood.messaging import Envelope
 from sapwood.messaging.monitoring import Monitor, Rule
 from sapwood.messaging.queues import open_queue
+from tests.console.command import ON_A_TERMINAL, Talk, ended, environment_of
 
 
 @record("test.top.note")
@@ -137,6 +142,40 @@ async def test_figures_of_a_process_that_died_are_shown_with_that_suspicion(
     await trio.sleep(30)
     assert read_published(store) == ()
     assert "silent for 30 s, so it has probably crashed" in printed(kept, environment)[0]
+
+
+def test_ctrl_c_ends_the_live_view_and_gives_the_terminal_its_cursor_back(tmp_path: Path) -> None:
+    store, kept = tmp_path / "a.db", tmp_path / "kept.db"
+
+    async def make() -> None:
+        async with busy(store):
+            with closing(sqlite3.connect(store)) as connection:
+                connection.execute("VACUUM INTO ?", (str(kept),))
+
+    trio.run(make, clock=MockClock(autojump_threshold=0))
+    program = (
+        "import sys; from pathlib import Path; from sapwood.actors import RealEnvironment;"
+        "from sapwood.console._top import run_top;"
+        "sys.exit(run_top(Path('kept.db'), sys.stdout, RealEnvironment(), every=0.05))"
+    )
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL, "-c", program],
+        cwd=tmp_path,
+        env=environment_of({}, terminal=True),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    with ended(process):
+        talk = Talk(process, master, master)
+        for _ in range(3):
+            talk.expect("participants")
+        talk.type("\x03")
+        assert talk.leave() == 130
+    os.close(master)
+    assert talk.output.rstrip().endswith(SHOW_CURSOR)
 
 
 def test_a_store_without_a_monitor_is_answered_with_what_to_add(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from sapwood import Runtime, Unavailable, open_runtime
-from sapwood.asgi import AnswerUnavailable, Probes, service_unavailable
+from sapwood.asgi import AnswerUnavailable, Metrics, Probes, service_unavailable
 from sapwood.errors import RegistryUnavailable, RuntimeClosed, StoreUnavailable
+from sapwood.messaging.monitoring import Monitor
 from sapwood.registry import Partition
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -141,3 +142,16 @@ async def test_probes_find_their_path_whether_a_server_leaves_the_prefix_in_it_o
     async with open_runtime() as runtime:
         await Probes(lambda: runtime)({"type": "http", "path": path, "root_path": mounted}, receive, send)
     assert sent[0]["status"] == status
+
+
+async def test_the_last_look_of_a_monitor_is_there_for_prometheus() -> None:
+    monitor = Monitor()
+    metrics = Metrics(monitor)
+    assert (await get(metrics, "/metrics")).status_code == 503
+    async with open_runtime(children=[monitor.spec()]) as runtime:
+        monitor.watch(runtime)
+        while monitor.snapshot is None:
+            await trio.lowlevel.checkpoint()
+        answer = await get(metrics, "/metrics")
+    assert answer.status_code == 200
+    assert "sapwood_actors" in answer.text

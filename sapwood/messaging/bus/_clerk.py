@@ -9,7 +9,7 @@ import trio
 
 from sapwood.actors import Actor, ExitReason, handle, message, record
 from sapwood.errors import PersistenceError
-from sapwood.messaging.bus._dead_letters import NOTICE, DeadLetter
+from sapwood.messaging.bus._dead_letters import NOTICE, DeadLetter, DeadLetterStore
 from sapwood.messaging.bus._delivery import post_all_nowait
 from sapwood.messaging.bus._desk import Desk
 from sapwood.messaging.bus._log import log_warning
@@ -58,16 +58,12 @@ class Clerk(Actor):
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.write_waits = False
+        self.opened = False
 
     async def on_start(self) -> None:
         desk = self.desk
         desk.attach(self._cell.system)
         desk.on_change = self._on_change
-        if desk.options.store is not None:
-            await desk.options.store.open()
-            if not desk.loaded:
-                desk.office.restore_all(await desk.options.store.load())
-                desk.loaded = True
         self.send_every(desk.options.alert_after / LOOKS, Look())
         await self._write()
 
@@ -86,20 +82,34 @@ class Clerk(Actor):
         await self._write()
 
     async def _write(self) -> None:
-        """Tell the store of all changes in order; what it does not take now is told again at the next look."""
-        store, unwritten = self.desk.options.store, self.desk.unwritten
-        while store is not None and unwritten:
-            change = unwritten[0]
-            try:
-                if change[0] == "save":
-                    await store.save(change[1])
-                else:
-                    await store.remove(change[1])
-            except PersistenceError as error:
-                log_warning("dead letters are not written down yet", waiting=len(unwritten), error=str(error))
-                return
-            unwritten.popleft()
+        """Tell the store of all changes in order; what it does not take now is told again at the next look.
+
+        A store that cannot answer, when the bus starts or later, costs the bus nothing else.
+        """
         await trio.lowlevel.checkpoint()
+        store = self.desk.options.store
+        if store is not None:
+            try:
+                await self._tell(store)
+            except PersistenceError as error:
+                waiting = len(self.desk.unwritten)
+                log_warning("dead letters are not written down yet", waiting=waiting, error=str(error))
+
+    async def _tell(self, store: DeadLetterStore) -> None:
+        desk = self.desk
+        if not self.opened:
+            await store.open()
+            self.opened = True
+        if not desk.loaded:
+            desk.office.restore_all(await store.load())
+            desk.loaded = True
+        while desk.unwritten:
+            change = desk.unwritten[0]
+            if change[0] == "save":
+                await store.save(change[1])
+            else:
+                await store.remove(change[1])
+            desk.unwritten.popleft()
 
     @handle
     async def look(self, message: Look) -> None:

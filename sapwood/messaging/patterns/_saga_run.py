@@ -128,7 +128,8 @@ class SagaRun:
                 outcome = _Failure(f"{step.name} returned what cannot be stored: {error}")
         logger.warning("saga %s %s: %s", self._saga.name, self._id, outcome.text)
         if outcome.refused:
-            await append(TurnedBack(step.name, outcome.text, refused=True))
+            # What an attempt before this one did, nobody knows.
+            await append(TurnedBack(step.name, outcome.text, refused=attempt == 1))
             return
         await append(StepFailed(step.name, outcome.text))
         if attempt < step.attempts:

@@ -56,9 +56,9 @@ class Step:
     """One step of a saga.
 
     An action may run again after a crash, with the same key; it returns what can be stored. If it raises
-    `StepRefused` it is known to have had no effect. After any other exception, and after its time-out, nobody knows;
-    so it is tried again with the same key, and if it fails for good, it is undone as well. A compensation must bear
-    that there is nothing to undo, and that it runs again.
+    `StepRefused`, that attempt is known to have had no effect. After any other exception, and after its time-out,
+    nobody knows; so it is tried again with the same key, and if it fails for good, it is undone as well. A
+    compensation must bear that there is nothing to undo, and that it runs again.
 
     Attributes:
         name: Unique within the saga, and the same for as long as sagas are stored.

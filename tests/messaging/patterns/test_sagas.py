@@ -141,6 +141,29 @@ async def test_a_step_that_fails_is_tried_again_and_then_undone_too_for_nobody_k
 
 
 @pytest.mark.row("S2-057")
+async def test_a_step_that_refuses_after_an_attempt_with_an_unknown_end_is_undone_all_the_same(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    paid: list[str] = []
+
+    async def pay(context: StepContext) -> None:
+        await trio.lowlevel.checkpoint()
+        if context.attempt == 2:
+            raise StepRefused("the account is closed")
+        paid.append(context.id)
+        raise ConnectionError("the answer was lost")
+
+    async def give_back(context: StepContext) -> None:
+        await trio.lowlevel.checkpoint()
+        paid.remove(context.id)
+
+    async with open_world(tmp_path) as (store, system):
+        report = await run_to_end(system, store, Saga("trip", [Step("pay", pay, give_back, retry=QUICK)]))
+        assert (report.phase, report.error) == ("compensated", "pay refused: the account is closed")
+        assert paid == []
+
+
+@pytest.mark.row("S2-057")
 async def test_a_step_that_takes_too_long_is_ended_after_its_time_and_undone(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
