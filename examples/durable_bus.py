@@ -16,7 +16,7 @@ import trio
 
 from sapwood import Runtime, open_runtime
 from sapwood.actors import record
-from sapwood.messaging import BusOptions, Envelope, HandlerOptions
+from sapwood.messaging import Envelope, HandlerOptions
 from sapwood.messaging.bus import current_delivery
 from sapwood.supervision import Backoff
 
@@ -56,9 +56,7 @@ class Bank:
 
 
 async def live(path: Path, bank: Bank, *, pays: bool) -> None:
-    made: list[Runtime] = []
-    async with open_runtime(store=path, bus=BusOptions(queues=lambda: made[0].store)) as runtime:
-        made.append(runtime)
+    async with open_runtime(store=path) as runtime:
         bus = runtime.bus
         await runtime.store.write(
             lambda db: db.execute("CREATE TABLE IF NOT EXISTS example_payments (number, cents)").close()

@@ -72,7 +72,7 @@ class Runtime:
         self._root: Ref | None = None
         self._state: Literal["starting", "open", "draining", "stopping", "stopped"] = "starting"
         self._backend = LocalBackend(options.partitions)
-        self.bus = Bus(options.bus if options.bus.store is not None else self._with_store(options.bus))
+        self.bus = Bus(self._with_store(options.bus))
         """Carries envelopes between named participants."""
         self.registry = Registry(system, self._backend, home=partial(self._home, "agents"))
         self.files = FileService(self.registry, partial(self._home, "filesystems"), self._default_backend)
@@ -198,10 +198,11 @@ class Runtime:
         return await self.registry.get_or_start(key, spec)
 
     def _with_store(self, options: BusOptions) -> BusOptions:
-        """Have the bus keep its dead letters in the runtime's store, where that outlives the process."""
-        if str(self._options.store) == ":memory:":
-            return options
-        return attrs.evolve(options, store=StoredDeadLetters(lambda: self.store, options.name))
+        """Give the bus the runtime's store: for durable messages, and for dead letters if it outlives the process."""
+        letters, queues = options.store, options.queues
+        if letters is None and str(self._options.store) != ":memory:":
+            letters = StoredDeadLetters(lambda: self.store, options.name)
+        return attrs.evolve(options, store=letters, queues=queues or (lambda: self.store))
 
     async def drain(self, deadline: float = 30.0) -> DrainReport:
         """Bring all agents to rest before the process ends, so that a deploy loses nothing; call it, then leave.

@@ -193,6 +193,9 @@ TelemetryEvent: TypeAlias = (
 
 Listener: TypeAlias = Callable[[TelemetryEvent], None]
 
+NESTED: Final = 16
+"""How many events may be told within each other."""
+
 KINDS: Final[tuple[type[TelemetryEvent], ...]] = get_args(TelemetryEvent)
 
 
@@ -211,6 +214,7 @@ class Telemetry:
 
     def __init__(self, keep: int = 1_000) -> None:
         self.wanted: frozenset[type] = frozenset()
+        self._depth = 0
         self._listeners: list[tuple[Listener, frozenset[type]]] = []
         self.dead_letters: deque[DeadLetter] = deque(maxlen=keep)
         self.dead_letter_count = 0
@@ -233,17 +237,29 @@ class Telemetry:
         self.wanted = frozenset[type]().union(*(kinds for _, kinds in self._listeners))
 
     def tell(self, event: TelemetryEvent) -> None:
-        """Pass one event on."""
+        """Pass one event on.
+
+        Listeners may cause further events, but not for ever: beyond `NESTED` of them within each other, an event is
+        kept and counted if it is a dead letter, and told to nobody (BR-46).
+        """
         if isinstance(event, DeadLetter):
             self.dead_letters.append(event)
             self.dead_letter_count += 1
-        for listener, kinds in tuple(self._listeners):
-            if type(event) not in kinds:
-                continue
-            try:
-                listener(event)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                self.unsubscribe(listener)
-                self.tell(ListenerFailed(repr(listener), f"{type(error).__name__}: {error}"))
+        if self._depth >= NESTED:
+            return
+        self._depth += 1
+        try:
+            for listener, kinds in tuple(self._listeners):
+                if type(event) in kinds:
+                    self._pass(event, listener)
+        finally:
+            self._depth -= 1
+
+    def _pass(self, event: TelemetryEvent, listener: Listener) -> None:
+        try:
+            listener(event)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            self.unsubscribe(listener)
+            self.tell(ListenerFailed(repr(listener), f"{type(error).__name__}: {error}"))

@@ -217,7 +217,11 @@ class Attendant:
         await self._say(ResumeRun())
 
     async def _say(self, request: PauseRun | ResumeRun) -> None:
-        try:
-            await self.session._ask(request)
-        except (ActorDown, RegistryUnavailable, PersistenceError):
-            return
+        for attempt in range(ATTEMPTS):
+            try:
+                await self.session._ask(request)
+            except (ActorDown, RegistryUnavailable, PersistenceError):
+                # It may just be starting, and would stay as it was for ever.
+                await trio.sleep(FIRST_WAIT * 2**attempt)
+            else:
+                return

@@ -29,6 +29,7 @@ from sapwood.conversation import (
     SubAgentFinished,
     SubAgentStarted,
     UserMessage,
+    clean_text,
     journal,
 )
 from sapwood.errors import SapwoodError, ToolError
@@ -271,7 +272,8 @@ class SubAgentKeeper:
 
     async def _end(self, sub_agent: SubAgent, end: WorkEnd) -> None:
         """Journal the end of a sub-agent; of one in the background the agent is told, as far as it may run for it."""
-        detail = "" if end.outcome == "completed" else end.text
+        # What an exception says may be nothing that can be stored.
+        detail = "" if end.outcome == "completed" else clean_text(end.text)
         events: list[journal.JournalEvent] = [
             *withdrawn(self._state, sub_agent.id),
             journal.SubAgentEnded(sub_agent.id, end.outcome, detail, end.usage),
@@ -281,7 +283,7 @@ class SubAgentKeeper:
         await self._log.commit(*events)
 
     def _notice(self, sub_agent: SubAgent, end: WorkEnd) -> QueuedMessage:
-        text = f"[task {sub_agent.id} of {sub_agent.agent} {ENDED[end.outcome]}]\n{end.text}"
+        text = f"[task {sub_agent.id} of {sub_agent.agent} {ENDED[end.outcome]}]\n{clean_text(end.text)}"
         message_id = f"done_{sub_agent.key}"
         said = UserMessage(text, id=message_id)
         return QueuedMessage(message_id, said, "next_turn", self._actor.environment.wall(), by_person=False)

@@ -97,4 +97,7 @@ class SagaUnknown(PatternError):
 
 
 class StepRefused(SapwoodError):
-    """Raised by the action of a step that is known to have had no effect: it is neither retried nor compensated."""
+    """Raised by the action of a step that is known to have had no effect: it is not tried again.
+
+    It is not undone either, unless an attempt before it may have had an effect.
+    """

@@ -20,6 +20,7 @@ from sapwood.actors import (
     Killed,
     ListenerFailed,
     LoopHeldUp,
+    MailboxOptions,
     Normal,
     Shutdown,
     SimulatedEnvironment,
@@ -28,6 +29,7 @@ from sapwood.actors import (
     start,
     watch_loop,
 )
+from sapwood.actors._telemetry import NESTED
 from sapwood.errors import ActorDown, InvalidOption
 from tests.actors.kit import (
     Call,
@@ -46,6 +48,7 @@ from tests.actors.kit import (
     raising,
     record,
     settle,
+    sleeping,
     ways,
 )
 
@@ -288,3 +291,23 @@ class TestAccounting:
             ref.kill()
         await settle()
         assert system.busy == 1
+
+
+@pytest.mark.row("BR-46")
+async def test_listeners_that_pass_dead_letters_round_in_a_circle_end_and_lose_none(
+    autojump_clock: MockClock, system: ActorSystem
+) -> None:
+    one, two = [await system.spawn(Probe, mailbox=MailboxOptions(capacity=1, overflow="drop_oldest")) for _ in "ab"]
+    for ref in (one, two):
+        ref.tell(SlowDo(sleeping(1)))
+        await settle()
+        ref.tell(Note("fills it"))
+    other = {one.label: two, two.label: one}
+
+    def forward(event: Any) -> None:
+        other[event.target].tell(event.message)
+
+    system.telemetry.subscribe(forward, DeadLetter)
+    one.tell(Note("one too many"))
+    assert system.telemetry.dead_letter_count == NESTED + 1
+    assert DeadLetter in system.telemetry.wanted  # the listener is still there

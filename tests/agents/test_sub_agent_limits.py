@@ -131,6 +131,43 @@ async def test_a_pause_of_the_parent_pauses_its_sub_agents_until_it_goes_on(
     assert transcript(session.state.messages)[2] == "task: stepped twice"
 
 
+async def test_a_paused_family_stays_paused_over_a_restart_and_goes_on_together(
+    path: Path, autojump_clock: MockClock
+) -> None:
+    @tool(idempotent=True)
+    async def step() -> str:
+        """Step."""
+        await trio.sleep(2)
+        return "stepped"
+
+    agent = parent(ask(), "good", layer=SubAgents(worker=worker(call("step"), "stepped", tools=[step])))
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        async with session.send("go"):
+            await trio.sleep(1)
+            await session.pause()
+            await trio.sleep(10)
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        assert await session.resume()
+        await trio.sleep(20)
+        assert transcript(session.state.messages)[2:] == ["task: stepped", "model: good"]
+
+
+async def test_a_sub_agent_that_another_process_has_taken_over_is_left_to_it(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    layer = SubAgents(worker=worker([Delay(5.0), "never"]))
+    session = await runtime.sessions.ensure_running(parent(ask(), "I see", layer=layer), "c1")
+    async with session.send("go") as run:
+        await trio.sleep(1)
+        await runtime.journal.claim("c1/call_1", owner="somebody else")
+        end = await run.finish()
+    assert end is not None
+    assert end.text == "I see"
+    assert "taken over by another server" in transcript(session.state.messages)[2]
+
+
 # --- limits -----------------------------------------------------------------------------------------
 
 
