@@ -243,7 +243,8 @@ def main() -> None:
     show(agents, count, found)
     results = ROOT / "benchmarks" / "results" / "agents.json"
     results.parent.mkdir(exist_ok=True)
-    results.write_text(json.dumps({"agents": agents, "turns": count, **found}, indent=1) + "\n")
+    figures = {"agents": agents, "turns": count, "load": os.getloadavg(), **found}
+    results.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

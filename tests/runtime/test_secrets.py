@@ -53,8 +53,8 @@ def use(context: ToolContext) -> str:
 
 async def work(path: Path) -> list[str]:
     """Do everything that has to do with secrets, and return the events of it as text."""
-    replies = [FakeAnswer(calls=(ToolCall("one", "use", {}),)), FakeAnswer(text="done"), FakeFailure(401)]
-    async with open_fake_provider(*replies) as provider:
+    answers = [FakeAnswer(calls=(ToolCall("one", "use", {}),)), FakeAnswer(text="done")]
+    async with open_fake_provider(*answers, FakeFailure(401)) as provider:
         model = AnthropicModel("claude-x", api_key=PLANTED[0], base_url=provider.anthropic_url)
         token.set(PLANTED[2])
         layers = [ProcessContext(ContextVarProvider(token, stored=False)), DebugLog(content=True)]
