@@ -15,6 +15,7 @@ from sapwood.actors._cycles import BLOCKED
 from sapwood.actors._exits import ExitReason, Normal, is_fatal
 from sapwood.actors._handlers import Dispatch, build_dispatch
 from sapwood.actors._idle import IdleTimeout
+from sapwood.actors._inbox import Phase
 from sapwood.actors._mailbox import MailboxOptions
 from sapwood.actors._messages import Down, Exit, Monitor, check_message
 from sapwood.actors._tasks import TaskRef, Timer
@@ -301,8 +302,8 @@ class Actor:
     def start_task(self, function: Callable[..., Awaitable[Any]], *args: Any, name: str | None = None) -> TaskRef:
         """Run an async function beside this actor; its end comes as one `TaskDone` message.
 
-        The task is cancelled, and waited for, before this actor's end is announced. It may ask this actor, whose
-        messages go on meanwhile.
+        The task is cancelled, and waited for, before this actor's end is announced; one that is started while the
+        actor ends is cancelled as soon as it begins. It may ask this actor, whose messages go on meanwhile.
         """
         cell = self._living("start_task")
         nursery = cell.nursery or (cell.parent.nursery if cell.parent is not None else None) or cell.system.nursery
@@ -311,6 +312,8 @@ class Actor:
             cell.tasks = {}
         cell.tasks[task] = None
         nursery.start_soon(task.run, function, args, name=f"{cell.label}: {task.name}")
+        if cell.phase == Phase.STOPPING:
+            cell.wake()
         return task
 
     def _living(self, what: str) -> Cell:

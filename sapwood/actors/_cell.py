@@ -302,7 +302,7 @@ class Cell(Inbox):
             self.tasks.pop(task, None)
         if self.phase in (Phase.STARTING, Phase.RUNNING):
             self.put_entry(done)  # of one that ends before its actor has started, too
-        elif not self.tasks:
+        else:
             self.wake()
 
     def bury(self) -> None:

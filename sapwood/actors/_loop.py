@@ -154,9 +154,10 @@ async def _wind_down(cell: Cell) -> bool:
 async def _end_tasks(cell: Cell) -> None:
     cell.phase = Phase.STOPPING if cell.reason is None else Phase.DEAD
     cell.queue = None
-    for task in tuple(cell.tasks or ()):
-        task.cancel()
     while cell.tasks:
+        # Again at each end and each start of one: a task that ends may begin another.
+        for task in tuple(cell.tasks):
+            task.cancel()
         cell.mode = PARKED
         cell.system.busy -= 1
         await trio.lowlevel.wait_task_rescheduled(cell.abort_park)

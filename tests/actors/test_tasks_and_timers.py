@@ -34,6 +34,7 @@ from tests.actors.kit import (
     end_of,
     later,
     log_of,
+    raising,
     settle,
     sleeping,
 )
@@ -175,6 +176,37 @@ class TestTasks:
         [done] = await log_of(ref)
         assert isinstance(done, TaskDone)
         assert done.value == "early"
+
+
+class TestTasksOfAnEndingActor:
+    @pytest.mark.parametrize("end", ["stop", "kill", "crash"])
+    @pytest.mark.parametrize("depth", [1, 3])
+    async def test_a_task_that_begins_another_while_its_actor_ends_holds_up_nothing(
+        self, autojump_clock: MockClock, system: ActorSystem, end: str, depth: int
+    ) -> None:
+        begun: list[int] = []
+
+        async def linger(actor: Any, left: int) -> None:
+            begun.append(left)
+            try:
+                await trio.sleep_forever()
+            finally:
+                if left:
+                    actor.start_task(linger, actor, left - 1)
+
+        ref = await system.spawn(Probe)
+        ref.tell(Do(lambda actor: actor.start_task(linger, actor, depth)))
+        await settle()
+        match end:
+            case "stop":
+                ref.tell(Do(lambda actor: actor.stop()))
+            case "kill":
+                ref.kill()
+            case _:
+                ref.tell(Do(raising(ValueError("no"))))
+        with trio.fail_after(1):
+            await ref.wait_stopped()
+        assert begun == list(range(depth, -1, -1))
 
 
 class TestTimers:

@@ -129,7 +129,7 @@ async def test_a_store_that_cannot_be_read_for_a_moment_does_not_end_the_live_vi
     out = io.StringIO()
     with trio.move_on_after(2.5):
         await Screen(tmp_path / "none.db", out, SimulatedEnvironment(), 1.0).run()
-    assert "none.db" in out.getvalue()
+    assert "none.db" in out.getvalue().replace("\n", "")
 
 
 async def test_figures_of_a_process_that_died_are_shown_with_that_suspicion(
