@@ -5,7 +5,7 @@ The results of an assistant message come directly after it, in the order of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sapwood.conversation._evolve import evolve
 from sapwood.conversation._messages import AssistantMessage, Message, ToolCall, ToolResult
@@ -94,13 +94,18 @@ def drop_orphans(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(message for index, message in enumerate(messages) if index not in orphans) if orphans else messages
 
 
-def distinct_calls(message: AssistantMessage) -> AssistantMessage:
-    """Return the message with an id of its own for every call: repeated and empty ids get a numbered one (BR-22)."""
+def distinct_calls(message: AssistantMessage, known: Collection[str] = ()) -> AssistantMessage:
+    """Return the message with an id of its own for every call: repeated and empty ids get a numbered one (BR-22).
+
+    Args:
+        message: An answer of a model.
+        known: Ids that stand for something else already.
+    """
     ids = [call.id for call in message.tool_calls]
-    if all(ids) and len(set(ids)) == len(ids):
+    if all(ids) and len(set(ids)) == len(ids) and not set(ids).intersection(known):
         return message
-    taken = set(ids)
-    seen: set[str] = set()
+    taken = {*ids, *known}
+    seen: set[str] = set(known)
     calls: list[ToolCall] = []
     for call in message.tool_calls:
         new_id = call.id

@@ -217,6 +217,11 @@ class SavingBackend(Protocol):
         ...
 
 
+def seconds_to_save(backend: FileBackend) -> float:
+    """Return how long closing a backend may spend on saving what it held back; 0 where saving is not put off."""
+    return float(getattr(backend, "closes_within", 0.0))
+
+
 def check_expected(path: FilePath, found: int | None, expected: int | None) -> None:
     """Hold a write against the version that was found (None: no such file).
 

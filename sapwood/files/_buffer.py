@@ -96,6 +96,11 @@ class BufferedBackend:
         """The edits that were kept as files of their own, oldest first."""
         return tuple(self._conflicts)
 
+    @property
+    def closes_within(self) -> float:
+        """Seconds that `close` spends on saving at most."""
+        return self.saving.stop_within
+
     async def open(self) -> None:
         """Open the backend."""
         await self._backend.open()

@@ -33,6 +33,7 @@ from sapwood.files._backend import (
     check_apart,
     is_at_or_below,
     missing,
+    seconds_to_save,
 )
 from sapwood.files._paths import FilePath, caseless_key, normalise, parents
 
@@ -112,6 +113,11 @@ class Mounts:
             MountInfo(prefix, mount.read_only, type(mount.backend).__name__)
             for prefix, mount in sorted(self._mounts.items())
         )
+
+    @property
+    def closes_within(self) -> float:
+        """Seconds that `close` spends on saving at most; the mounts are closed at the same time."""
+        return max(seconds_to_save(mount.backend) for mount in self._mounts.values())
 
     async def open(self) -> None:
         """Open all backends; if one cannot be opened, close the others again."""

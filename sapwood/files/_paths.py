@@ -130,10 +130,13 @@ class DenyRules:
         patterns: Globs such as `.env`, `.ssh/**`, `**/*.pem`.
 
     Raises:
-        InvalidPattern: if a pattern is no usable glob.
+        InvalidPattern: if a pattern is no usable glob, or a single text was given.
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
+        if isinstance(patterns, str):
+            # Each of its letters would be a rule, and what it means to protect would not be.
+            raise InvalidPattern(patterns, f"is one text where several rules are expected; write ({patterns!r},)")
         self.patterns = tuple(patterns)
         self._globs = [(pattern, _deny_glob(pattern)) for pattern in self.patterns]
 

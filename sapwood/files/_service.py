@@ -10,6 +10,7 @@ import trio
 from sapwood.actors import Ref, Request
 from sapwood.errors import ActorDown, RegistryUnavailable
 from sapwood.files._backend import FileBackend, FileData, FileEntry, Unsaved
+from sapwood.files._paths import DenyRules
 from sapwood.files._quota import Quota
 from sapwood.files._requests import (
     DeleteFile,
@@ -91,8 +92,10 @@ class FileService:
 
         Raises:
             InvalidOption: if the scope is no tuple that begins with its kind.
+            InvalidPattern: if a deny rule is no usable glob.
         """
         scope_key(scope)
+        DenyRules(deny)
         self._configured[scope] = (backend or self._backend, FileOptions(limits, deny, read_only, saving))
 
     def lookup(self, scope: Scope) -> Lookup[Ref]:
@@ -150,16 +153,16 @@ class FileClient:
         self._service = service
         self.scope = scope
 
-    async def _ask(self, request: Request[T]) -> T:
+    async def _ask(self, request: Request[T], within: float = ANSWER_WITHIN) -> T:
         ref = await self._service.find(self.scope)
         try:
-            return await ref.ask(request, timeout=ANSWER_WITHIN)
+            return await ref.ask(request, timeout=within)
         except ActorDown:
             if type(request) not in _READS:
                 raise
         # It ended meanwhile. Reading once more does no harm; whether a change was made nobody knows.
         ref = await self._service.find(self.scope)
-        return await ref.ask(request, timeout=ANSWER_WITHIN)
+        return await ref.ask(request, timeout=within)
 
     async def ls(self, pattern: str = "**", *, limit: int = 1000) -> FileList:
         """List the files that a glob matches."""
@@ -221,8 +224,8 @@ class FileClient:
         return await self._ask(MoveFile(source, target, expected_version))
 
     async def flush(self, seconds: float = 0.0) -> tuple[Unsaved, ...]:
-        """Save what is held back; return what is still not saved."""
-        return await self._ask(FlushFiles(seconds))
+        """Save what is held back; return what is still not saved. Other requests of the scope wait meanwhile."""
+        return await self._ask(FlushFiles(seconds), ANSWER_WITHIN + seconds)
 
     async def statistics(self) -> FileStatistics:
         """Return how much there is and what is hidden."""

@@ -10,7 +10,7 @@ import trio
 
 from sapwood.actors import Environment
 from sapwood.errors import BackendFailed, FileMissing, InvalidPath, NotText, PathDenied, QuotaExceeded
-from sapwood.files._backend import FileBackend, FileData, FileEntry, SavingBackend, Skipped
+from sapwood.files._backend import FileBackend, FileData, FileEntry, SavingBackend, Skipped, seconds_to_save
 from sapwood.files._glob import Glob
 from sapwood.files._inventory import Inventory
 from sapwood.files._paths import DenyRules, FilePath, normalise
@@ -54,7 +54,8 @@ class FileView:
     async def open(self) -> None:
         """Open the backend and list its files; contents are read when they are needed.
 
-        Before this and after `close` every other method raises `BackendFailed`. `async with tree:` calls both.
+        Before this and after `close` every other method raises `BackendFailed`. `async with tree:` calls both, and
+        raises `BackendFailed` if closing takes longer than 10 s, beside what a `BufferedBackend` has for saving.
         """
         async with self._lock:
             await self._backend.open()
@@ -77,8 +78,11 @@ class FileView:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        with trio.CancelScope(deadline=self._environment.monotonic() + _CLOSE_SECONDS, shield=True):
+        within = _CLOSE_SECONDS + seconds_to_save(self._backend)
+        with trio.CancelScope(deadline=self._environment.monotonic() + within, shield=True) as scope:
             await self.close()
+        if scope.cancelled_caught:
+            raise BackendFailed(".", f"did not close within {within:g} s")
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from sapwood.conversation import AssistantMessage, Message, ToolResult, evolve
 from sapwood.errors import InvalidOption
 from sapwood.middleware._context import MiddlewareContext
 from sapwood.middleware._contract import Middleware, ModelCall
+from sapwood.middleware._names import several_names
 from sapwood.middleware._tokens import TokenCounter, message_tokens
 from sapwood.models import ModelRequest
 
@@ -33,7 +34,7 @@ class ContextEditing(Middleware):
         count: Counts the tokens of a message; by default an estimate of 4 characters a token.
 
     Raises:
-        InvalidOption: if the threshold is below 1, or `keep` or `stride` below 0.
+        InvalidOption: if the threshold is below 1, `keep` or `stride` below 0, or `exclude` a single text.
     """
 
     runs_after = ("Summarization",)
@@ -54,7 +55,7 @@ class ContextEditing(Middleware):
         self.threshold = threshold
         self.keep = keep
         self.stride = stride
-        self.exclude = frozenset(exclude)
+        self.exclude = frozenset(several_names(exclude, "ContextEditing exclude"))
         self.placeholder = placeholder
         self.count = count
 

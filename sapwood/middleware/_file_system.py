@@ -11,6 +11,7 @@ from sapwood.errors import InvalidOption, ToolError
 from sapwood.files import FileClient, FileEntry, FilePath, SearchMatch, normalise
 from sapwood.middleware._context import AgentInfo, MiddlewareContext
 from sapwood.middleware._contract import Middleware
+from sapwood.middleware._names import several_names
 from sapwood.tools import Tool, tool
 
 TOOLS: Final = (
@@ -76,7 +77,7 @@ class FileSystem(Middleware):
         is_scope = isinstance(cast("object", scope), tuple) and scope and isinstance(scope[0], str)
         if scope is not None and not is_scope:
             raise InvalidOption(f'FileSystem: expected a scope such as ("user", 1), or None; got {scope!r}')
-        chosen = TOOLS if enabled_tools is None else tuple(enabled_tools)
+        chosen = TOOLS if enabled_tools is None else several_names(enabled_tools, "FileSystem enabled_tools")
         unknown = [name for name in (*chosen, *descriptions) if name not in TOOLS]
         if unknown:
             raise InvalidOption(f"FileSystem: expected enabled_tools from {', '.join(TOOLS)}; got {unknown[0]!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import SimpleNamespace
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast, get_args
 
 import attrs
 
@@ -13,10 +13,13 @@ from sapwood.conversation import AssistantMessage, Interrupt, OnExpiry, State, T
 from sapwood.errors import InvalidOption
 from sapwood.middleware._context import MiddlewareContext
 from sapwood.middleware._contract import Change, HookResult, Middleware, Suspend
+from sapwood.middleware._names import several_names
 
 Predicate: TypeAlias = Callable[[Any], bool]
 """Says whether a call needs approval; gets the arguments as attributes: `lambda args: args.cents > 5000`."""
 
+
+VERDICTS: Final[tuple[Verdict, ...]] = ("approve", "edit", "reject", "escalate")
 
 SLIP: Final = 0.85
 """How alike two names are, from 0 to 1, if one counts as a slip of the pen: refnd, refund; not read_file, edit_file."""
@@ -35,15 +38,34 @@ class Approval:
             else once more and then aborts, `queue` keeps waiting (S3-120).
         reason_required: Whether a rejection must give a reason (S3-125).
         policy: Version of the policy, recorded with each question.
+
+    Raises:
+        InvalidOption: if a verdict or `on_expiry` is none that there is, none of the verdicts decides, `editable` is a
+            single text, or `expires_after` is not above 0.
     """
 
     when: Predicate | None = None
-    allowed: tuple[Verdict, ...] = ("approve", "edit", "reject", "escalate")
+    allowed: tuple[Verdict, ...] = VERDICTS
     editable: tuple[str, ...] | None = None
     expires_after: float | None = None
     on_expiry: OnExpiry = "abort"
     reason_required: bool = False
     policy: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        several_names(self.allowed, "Approval allowed")
+        several_names(self.editable or (), "Approval editable")
+        unknown = [verdict for verdict in self.allowed if verdict not in VERDICTS]
+        if unknown:
+            raise InvalidOption(f"Approval allowed: expected verdicts from {', '.join(VERDICTS)}; got {unknown[0]!r}")
+        if not set(self.allowed) - {"escalate"}:
+            raise InvalidOption(f"Approval allowed: expected a verdict that decides; got {self.allowed!r}")
+        if self.on_expiry not in get_args(OnExpiry):
+            raise InvalidOption(f"Approval on_expiry: expected {', '.join(get_args(OnExpiry))}; got {self.on_expiry!r}")
+        if self.expires_after is not None and not self.expires_after > 0:
+            raise InvalidOption(
+                f"Approval expires_after: expected seconds above 0, or None; got {self.expires_after!r}"
+            )
 
 
 Rule: TypeAlias = bool | Predicate | Approval

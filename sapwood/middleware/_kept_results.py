@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from sapwood.errors import FileMissing, ToolError
+from sapwood.errors import FileExists, FileMissing, ToolError
 from sapwood.files import FileClient
 from sapwood.tools import ResultStore, ToolContext
 
@@ -24,6 +24,9 @@ def _safe(name: str) -> str:
 class FileResults:
     """Files of a scope as a store of results: `tool-results/CONVERSATION/CALL.txt`.
 
+    A call whose id was used before, as some providers do, gets a file of its own: what an earlier reference stands for
+    is never replaced.
+
     Args:
         files: The files.
     """
@@ -33,9 +36,21 @@ class FileResults:
 
     async def put(self, agent_id: str, call_id: str, text: str) -> str:
         """Write the file of a call, and return its path."""
-        path = f"{FOLDER}/{_safe(agent_id)}/{_safe(call_id)}.txt"
-        await self._files.write(path, text)
+        name = f"{FOLDER}/{_safe(agent_id)}/{_safe(call_id)}"
+        path, digest = f"{name}.txt", hashlib.sha256(text.encode()).hexdigest()
+        try:
+            await self._files.write(path, text, expected_version=0)
+        except FileExists:
+            if await self._digest(path) != digest:
+                path = f"{name}-{digest[:16]}.txt"
+                await self._files.write(path, text)
         return path
+
+    async def _digest(self, path: str) -> str:
+        try:
+            return (await self._files.stat(path)).sha256
+        except FileMissing:  # a name that differs only by case is in the way
+            return ""
 
     async def get(self, agent_id: str, reference: str) -> str | None:
         """Read a file of this conversation's folder; None if it is none of these, or not there."""

@@ -13,6 +13,7 @@ from sapwood.errors import InvalidOption
 from sapwood.middleware._context import MiddlewareContext
 from sapwood.middleware._contract import Middleware, ModelCall, ToolInvocation
 from sapwood.middleware._kept_results import FileResults, ResultReader
+from sapwood.middleware._names import several_names
 from sapwood.middleware._tokens import CHARACTERS_PER_TOKEN, TokenCounter, message_tokens, text_tokens
 from sapwood.models import ModelRequest
 from sapwood.tools import ResultStore, Tool, ToolOutcome, tool
@@ -42,7 +43,7 @@ class ResultEviction(Middleware):
 
     Raises:
         InvalidOption: if the threshold is below 100 tokens, `preview_lines` below 1, the window below 100,
-            or both scope and store are given.
+            both scope and store are given, or `exclude` is a single text.
     """
 
     runs_after = ("Summarization", "ContextEditing")
@@ -70,7 +71,7 @@ class ResultEviction(Middleware):
         self.preview_lines = preview_lines
         self.scope = scope
         self.store = store
-        self.exclude = frozenset({*exclude, TOOL})
+        self.exclude = frozenset({*several_names(exclude, "ResultEviction exclude"), TOOL})
         self.window = window
         self.count = count
 

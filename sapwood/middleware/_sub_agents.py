@@ -11,6 +11,7 @@ from sapwood.conversation import SubAgent as SubAgentRecord
 from sapwood.errors import InvalidOption, ToolError
 from sapwood.middleware._context import AgentInfo, MiddlewareContext
 from sapwood.middleware._contract import Middleware
+from sapwood.middleware._names import several_names
 from sapwood.middleware._sub_agent_host import NewAgent, RunLimits, SubAgentHost, SubAgentOrder, SubAgentPlan
 from sapwood.models import ChatModel
 from sapwood.tools import Pending, Tool, Toolbox, ToolContext, tool
@@ -107,7 +108,7 @@ class SubAgents(Middleware):
         **types: Types by name: an `Agent`, or a `SubAgent` that says more about it.
 
     Raises:
-        InvalidOption: if there is no type, or one is none.
+        InvalidOption: if there is no type, one is none, or `inherit` is a single text.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class SubAgents(Middleware):
         self.dynamic = dynamic
         self.max_concurrent = max_concurrent
         self.limits = limits
-        self.inherit = tuple(inherit)
+        self.inherit = several_names(inherit, "SubAgents inherit")
 
     def system_prompt(self, context: MiddlewareContext) -> str:
         lines = [HOW]

@@ -11,6 +11,7 @@ from sapwood.errors import InvalidOption
 from sapwood.middleware._backoff import Backoff, may_pass
 from sapwood.middleware._context import MiddlewareContext
 from sapwood.middleware._contract import Change, Middleware, ToolInvocation
+from sapwood.middleware._names import several_names
 from sapwood.models import RetryPolicy
 from sapwood.tools import ToolOutcome
 
@@ -32,7 +33,8 @@ class ToolRetry(Middleware):
         also: Names of tools that may be repeated although they are not declared idempotent.
 
     Raises:
-        InvalidOption: at server start, if `also` names a tool that does not exist and looks much like one that does.
+        InvalidOption: if `also` is a single text; at server start, if it names a tool that does not exist and looks
+            much like one that does.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class ToolRetry(Middleware):
     ) -> None:
         self.policy = policy or RetryPolicy()
         self.when = when
-        self.also = frozenset(also)
+        self.also = frozenset(several_names(also, "ToolRetry also"))
 
     async def on_server_start(self, context: MiddlewareContext) -> list[Change]:
         names = [tool.name for tool in context.tools]

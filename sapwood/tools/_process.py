@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 
 from sapwood.errors import InvalidTool, ToolError
+from sapwood.tools._pending import Pending
 
 GRACE: Final = 2.0
 """Seconds between the request to end (SIGTERM) and the end (SIGKILL) of a process whose call was cancelled."""
@@ -35,11 +36,12 @@ def check_importable(function: Callable[..., Any], name: str, context_name: str)
         raise InvalidTool(f"tool {name!r}: a ToolContext cannot go into another process; drop {context_name!r}")
 
 
-async def run_in_process(function: Callable[..., Any], name: str, arguments: Mapping[str, Any]) -> str:
-    """Carry out a call in a process of its own and return the text of its result.
+async def run_in_process(function: Callable[..., Any], name: str, arguments: Mapping[str, Any]) -> str | Pending:
+    """Carry out a call in a process of its own and return the text of its result, or where its work goes on.
 
     Raises:
-        ToolError: if the function raised, or the process ended without a result.
+        ToolError: if the function raised or returned operations on the conversation, or the process ended without a
+            result.
     """
     order = json.dumps(
         {
@@ -69,7 +71,7 @@ async def _end(process: trio.Process) -> None:
     process.kill()
 
 
-def _read(done: subprocess.CompletedProcess[bytes], name: str) -> str:
+def _read(done: subprocess.CompletedProcess[bytes], name: str) -> str | Pending:
     try:
         answer = json.loads(done.stdout.rpartition(b"\n")[2])
     except ValueError:
@@ -77,6 +79,8 @@ def _read(done: subprocess.CompletedProcess[bytes], name: str) -> str:
     match answer:
         case {"text": str(text)}:
             return text
+        case {"pending": dict()}:
+            return Pending(**cast("dict[str, Any]", answer["pending"]))
         case {"error": str(error)}:
             raise ToolError(error)
         case _:

@@ -8,7 +8,10 @@ import json
 import sys
 from typing import Any, cast
 
-from sapwood.tools._results import explain, render
+import attrs
+
+from sapwood.tools._pending import Pending
+from sapwood.tools._results import ToolOutput, explain, render
 from sapwood.tools._tool import Tool, tool
 
 
@@ -22,7 +25,7 @@ def main() -> None:
     sys.stdout.write("\n" + json.dumps(answer))
 
 
-def carry_out(order: dict[str, Any]) -> dict[str, str]:
+def carry_out(order: dict[str, Any]) -> dict[str, Any]:
     """Return the text of the result, or of the error."""
     try:
         found: Any = importlib.import_module(order["module"])
@@ -32,9 +35,26 @@ def carry_out(order: dict[str, Any]) -> dict[str, str]:
         arguments, problems = each.read(order["arguments"])
         if problems:
             return {"error": "; ".join(problems)}
-        return {"text": render(each(**arguments))}
+        returned: object = each(**arguments)
+        return answer_of(each.name, returned)
     except Exception as error:
         return {"error": explain(error)}
+
+
+def answer_of(name: str, returned: object) -> dict[str, Any]:
+    """Return what goes back for a value that a function returned."""
+    match returned:
+        case Pending():
+            return {"pending": attrs.asdict(returned)}
+        case ToolOutput(content=content, operations=()):
+            return {"text": render(content)}
+        case ToolOutput():
+            return {
+                "error": f"{name} ran, but the operations in its ToolOutput cannot leave its process and were dropped; "
+                "its author must return the content alone, or drop process=True"
+            }
+        case _:
+            return {"text": render(returned)}
 
 
 if __name__ == "__main__":

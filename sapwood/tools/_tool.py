@@ -157,7 +157,8 @@ def tool(
             and their default), `ask` a person, or `fail` (the default of others): tell the model that nobody knows.
         blocking: Run a plain function in a thread, because it would hold up the loop.
         process: Run a plain function in a process of its own, which can be killed and takes nothing down with it. The
-            function has to stand at the top of an importable module; its arguments and its result travel as JSON.
+            function has to stand at the top of an importable module; its arguments and its result travel as JSON, so
+            it may return `Pending`, but no `ToolOutput` with operations.
         editable: Names of the arguments that a person may edit before it runs; by default all.
         poll: For a tool that returns `Pending`: a plain or async function `(poll_id)` or `(poll_id, context)` that
             returns another `Pending` or the result. It only looks, so it may be called any number of times.

@@ -159,6 +159,11 @@ def test_a_deny_rule_holds_in_either_normal_form() -> None:
         assert DenyRules([rule]).match(normalise("x.e\u0301")) == rule
 
 
+def test_deny_rules_written_as_one_text_are_not_taken_letter_by_letter() -> None:
+    with pytest.raises(InvalidPattern, match="several rules are expected"):
+        DenyRules(".env")
+
+
 @pytest.mark.parametrize("rule", ["", "/", "a/../b", "[a"])
 def test_a_deny_rule_that_means_nothing_is_refused(rule: str) -> None:
     with pytest.raises(InvalidPattern):

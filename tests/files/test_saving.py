@@ -22,6 +22,7 @@ from sapwood.files import (
     FilePath,
     FileTree,
     MemoryBackend,
+    Mounts,
     SaveConflict,
     Saving,
     SQLiteBackend,
@@ -76,6 +77,13 @@ class Disk(MemoryBackend):
     async def close(self) -> None:
         self.closed += 1
         await super().close()
+
+
+class Stuck(MemoryBackend):
+    """Memory that never closes."""
+
+    async def close(self) -> None:
+        await trio.sleep_forever()
 
 
 @attrs.define
@@ -414,6 +422,37 @@ async def test_what_cannot_be_saved_in_time_is_named_when_closing_and_kept_for_t
     assert (await desk.tree.stat(F)).state != "saved"
     await desk.tree.close()
     assert (await desk.on_disk(F), await desk.on_disk(G)) == (b"edit", b"edit")
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+@pytest.mark.parametrize("where", ["alone", "mounted"])
+async def test_leaving_a_block_saves_as_long_as_the_policy_says_and_never_hides_what_is_not_saved(
+    autojump_clock: MockClock, how: str, where: str
+) -> None:
+    environment = SimulatedEnvironment()
+    disk = Disk(environment)
+    later = BufferedBackend(disk, environment, Saving(debounce=600.0, backoff=STEADY, stop_within=40.0))
+    path = F if where == "alone" else normalise(f"notes/{F}")
+    begun = trio.current_time()
+    tree = FileTree(later if where == "alone" else Mounts({"notes": later}), environment)
+
+    async def edit() -> None:
+        async with tree:
+            for content in ("first", "edit"):
+                await tree.write(path, content)
+            disk.problem, disk.hangs = "the disk is on fire" if how == "fails" else "", how == "hangs"
+
+    with pytest.raises(UnsavedFiles) as caught:
+        await edit()
+    assert [unsaved for unsaved, _ in caught.value.files] == [path]
+    assert 30.0 < trio.current_time() - begun <= 40.0
+
+
+async def test_a_backend_that_does_not_close_in_time_is_no_quiet_end_of_a_block(autojump_clock: MockClock) -> None:
+    environment = SimulatedEnvironment()
+    with pytest.raises(BackendFailed, match="did not close within 10 s"):
+        async with FileTree(Stuck(environment), environment) as tree:
+            await tree.write(F, "first")
 
 
 async def test_a_failure_that_passes_while_closing_costs_nothing(desk: Desk, autojump_clock: MockClock) -> None:

@@ -23,7 +23,7 @@ from sapwood.errors import (
     ReadOnly,
     RegistryUnavailable,
 )
-from sapwood.files import DirectoryBackend, MemoryBackend, Mount, Mounts, Quota, Saving, Scope
+from sapwood.files import DirectoryBackend, FileEntry, FilePath, MemoryBackend, Mount, Mounts, Quota, Saving, Scope
 
 
 @pytest.fixture
@@ -31,6 +31,20 @@ async def runtime(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[Ru
     environment = SimulatedEnvironment()
     async with open_runtime(store=tmp_path / "store.db", environment=environment, signals=False) as runtime:
         yield runtime
+
+
+class FullDisk(MemoryBackend):
+    """Memory without room, while it is told so."""
+
+    is_full = False
+
+    async def write(
+        self, path: FilePath, data: bytes, *, expected_version: int | None = None, version: int | None = None
+    ) -> FileEntry:
+        if self.is_full:
+            await trio.lowlevel.checkpoint()
+            raise QuotaExceeded(path, "the disk is full")
+        return await super().write(path, data, expected_version=expected_version, version=version)
 
 
 @pytest.mark.row("S4-060", "S4-047")
@@ -152,6 +166,20 @@ async def test_a_scope_may_have_several_backends_be_read_only_or_save_later(
     assert [each.path for each in (await later.statistics()).unsaved] == ["a.md"]
     await trio.sleep(3)
     assert (await later.stat("a.md")).state == "saved"
+
+
+async def test_a_flush_may_take_longer_than_any_other_request(runtime: Runtime, autojump_clock: MockClock) -> None:
+    disk = FullDisk(runtime.environment)
+    runtime.files.configure(("user", 4), lambda scope: disk, saving=Saving(debounce=600.0))
+    client = runtime.files.client(("user", 4))
+    await client.write("a.md", "one")
+    await client.write("a.md", "two")
+    disk.is_full = True
+    begun = trio.current_time()
+    assert [each.path for each in await client.flush(60.0)] == ["a.md"]
+    assert 30.0 < trio.current_time() - begun <= 60.0
+    disk.is_full = False
+    assert await client.flush(60.0) == ()
 
 
 @pytest.mark.row("AR-24.50")

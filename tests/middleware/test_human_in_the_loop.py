@@ -62,6 +62,24 @@ async def test_a_rule_says_which_calls_are_asked_about(rule: Any, cents: int, *,
     assert bool(await asked(HumanInTheLoop(pay=rule), payment(cents))) == asks
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"allowed": ("aprove",)}, "allowed: expected verdicts from approve, edit, reject, escalate; got 'aprove'"),
+        ({"allowed": ()}, "allowed: expected a verdict that decides"),
+        ({"allowed": ("escalate",)}, "allowed: expected a verdict that decides"),
+        ({"allowed": "approve"}, "allowed: expected several names"),
+        ({"editable": "cents"}, "editable: expected several names; got 'cents': write"),
+        ({"on_expiry": "explode"}, "on_expiry: expected abort, escalate, queue; got 'explode'"),
+        ({"expires_after": 0.0}, "expires_after: expected seconds above 0"),
+        ({"expires_after": float("nan")}, "expires_after: expected seconds above 0"),
+    ],
+)
+def test_an_approval_that_nobody_could_give_as_it_was_meant_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidOption, match=problem):
+        Approval(**options)
+
+
 async def test_only_protected_calls_that_can_run_are_asked_about() -> None:
     layer = HumanInTheLoop({"delete-all": True}, pay=True)
     calls = [

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from sapwood import Agent, Runtime, ScriptedModel, Session, tool
-from sapwood.conversation import ToolResult, check_pairs
+from sapwood.conversation import ToolCall, ToolResult, check_pairs
 from sapwood.errors import InvalidOption
 from sapwood.files import Quota
 from sapwood.middleware import FileSystem, Middleware, ResultEviction, message_tokens
@@ -37,6 +37,12 @@ def fetch(*, small: bool = False) -> str:
 def huge() -> str:
     """Return more than any result may have."""
     return "\n".join("y" * 99 for _ in range(2_000))
+
+
+@tool
+def numbered(start: int) -> str:
+    """Count from a number."""
+    return "\n".join(f"number {number}" for number in range(start, start + 500))
 
 
 class Shelf:
@@ -131,6 +137,29 @@ async def test_conversations_that_share_a_scope_do_not_overwrite_nor_read_each_o
         wish = call("read_tool_result", reference=references["c1"])
         session = await worked(runtime, wish, layers=layers, agent_id="thief")
         assert results(session)[0].is_error
+
+
+async def test_a_call_id_that_comes_again_does_not_replace_what_an_earlier_reference_stands_for(
+    path: Path, autojump_clock: MockClock
+) -> None:
+    again = [ToolCall("call_0", "numbered", {"start": start}) for start in (1, 1_000, 1)]
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(
+            Agent(
+                "clerk",
+                model=ScriptedModel(again[0], "one", again[1], "two", again[2], "three"),
+                tools=[numbered],
+                middleware=[ResultEviction(500)],
+            ),
+            "c1",
+        )
+        for text in ("first", "second", "third"):
+            await session.say(text)
+        first, second, third = [each.reference for each in results(session)]
+        files = runtime.files.client(("agent", "c1"))
+        assert (await files.read(first)).lines[0] == "number 1"
+        assert (await files.read(second)).lines[0] == "number 1000"
+        assert third == first
 
 
 @tool

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
 
+from sapwood import Agent, ScriptedModel
 from sapwood.conversation import AssistantMessage, State, ToolCall, ToolResult
 from sapwood.errors import DuplicateName, InvalidOption
-from sapwood.middleware import Middleware, MiddlewareContext, ModelCall, Stack, overrides
+from sapwood.middleware import (
+    ContextEditing,
+    FileSystem,
+    Middleware,
+    MiddlewareContext,
+    ModelCall,
+    ResultEviction,
+    Stack,
+    SubAgents,
+    ToolRetry,
+    overrides,
+)
 from sapwood.models import ModelRequest
 from sapwood.tools import ToolOutcome
 
@@ -134,3 +147,18 @@ async def test_the_default_hooks_do_nothing_but_go_on() -> None:
     assert await layer.handle_message("x", CONTEXT) is None
     assert await layer.on_server_start(CONTEXT) is None
     assert (layer.system_prompt(CONTEXT), layer.tools(CONTEXT)) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("make", "option"),
+    [
+        (lambda: ToolRetry(also="pay"), "ToolRetry also"),
+        (lambda: ContextEditing(exclude="pay"), "ContextEditing exclude"),
+        (lambda: ResultEviction(exclude="pay"), "ResultEviction exclude"),
+        (lambda: FileSystem(enabled_tools="ls"), "FileSystem enabled_tools"),
+        (lambda: SubAgents(clerk=Agent("clerk", model=ScriptedModel()), inherit="user"), "SubAgents inherit"),
+    ],
+)
+def test_one_name_where_several_belong_is_not_taken_letter_by_letter(make: Callable[[], object], option: str) -> None:
+    with pytest.raises(InvalidOption, match=f"{option}: expected several names"):
+        make()

@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from sapwood.tools import tool
+from sapwood.conversation import PatchMetadata
+from sapwood.tools import Pending, ToolOutput, tool
 
 
 class Speed(enum.Enum):
@@ -37,6 +38,23 @@ def vanish(code: int) -> str:
     if code < 0:
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+@tool(process=True)
+def conclude(marked: bool) -> ToolOutput:  # noqa: FBT001  # arguments of a tool are named
+    """Answer, and perhaps mark the conversation."""
+    return ToolOutput({"done": True}, [PatchMetadata({"marked": True})] if marked else [])
+
+
+def ask_builder(poll_id: str) -> str:
+    """Say what came of a build."""
+    return f"{poll_id} is built"
+
+
+@tool(process=True, poll=ask_builder)
+def build(number: int) -> Pending:
+    """Start a build."""
+    return Pending(f"build-{number}", every=2.0, note="queued")
 
 
 def hang(marker: str, polite: bool) -> str:  # noqa: FBT001  # arguments of a tool are named

@@ -15,8 +15,8 @@ import trio
 from sapwood.actors import RealEnvironment
 from sapwood.conversation import State, ToolCall
 from sapwood.errors import InvalidOption, InvalidTool
-from sapwood.tools import Tool, Toolbox, ToolContext, ToolOutcome, tool
-from tests.tools.process_tools import fail, hang, hangs, hangs_briefly, vanish, who_am_i
+from sapwood.tools import Pending, Tool, Toolbox, ToolContext, ToolOutcome, tool
+from tests.tools.process_tools import build, conclude, fail, hang, hangs, hangs_briefly, vanish, who_am_i
 
 
 def context() -> ToolContext:
@@ -47,6 +47,21 @@ async def test_an_exception_in_another_process_is_an_error_for_the_model() -> No
     outcome = await invoke(fail, reason="no such thing")
     assert outcome.result.content == "Error: ValueError: no such thing"
     assert outcome.result.problem == "failed"
+
+
+async def test_work_that_goes_on_after_its_process_is_pending_and_can_be_asked_about() -> None:
+    outcome = await invoke(build, number=7)
+    assert outcome.pending == Pending("build-7", every=2.0, note="queued")
+    polled = await Toolbox([build]).poll(ToolCall("call_1", "build", {"number": 7}), "build-7", context())
+    assert polled.result.content == "build-7 is built"
+
+
+async def test_operations_that_cannot_leave_a_process_are_an_error_and_not_lost_in_the_answer() -> None:
+    assert (await invoke(conclude, marked=False)).result.content == '{"done": true}'
+    outcome = await invoke(conclude, marked=True)
+    assert outcome.result.is_error
+    assert outcome.operations == ()
+    assert outcome.result.content.startswith("Error: conclude ran, but the operations in its ToolOutput")
 
 
 @pytest.mark.parametrize(("code", "ending"), [(3, "exit code 3"), (-signal.SIGKILL, "SIGKILL")])

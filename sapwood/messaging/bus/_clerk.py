@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from sapwood.actors import Actor, ExitReason, handle, message, record
-from sapwood.errors import PersistenceError
+from sapwood.errors import CodecError, PersistenceError
 from sapwood.messaging.bus._dead_letters import NOTICE, DeadLetter, DeadLetterStore
 from sapwood.messaging.bus._delivery import post_all_nowait
 from sapwood.messaging.bus._desk import Desk
@@ -106,10 +106,17 @@ class Clerk(Actor):
         while desk.unwritten:
             change = desk.unwritten[0]
             if change[0] == "save":
-                await store.save(change[1])
+                await self._save(store, change[1])
             else:
                 await store.remove(change[1])
             desk.unwritten.popleft()
+
+    async def _save(self, store: DeadLetterStore, letter: DeadLetter) -> None:
+        try:
+            await store.save(letter)
+        except CodecError as error:
+            # It will never fit, and those behind it must not wait for ever; the office still holds it.
+            log_warning("a dead letter cannot be written down", letter=letter.id, error=str(error))
 
     @handle
     async def look(self, message: Look) -> None:

@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sapwood.errors import CodecError
+from sapwood.errors import CodecError, PersistenceError
 from sapwood.messaging.bus._dead_letters import DeadLetter
+from sapwood.messaging.bus._log import log_warning
 from sapwood.persistence import MigrationSet, decode, encode
 
 if TYPE_CHECKING:
@@ -84,19 +85,28 @@ class StoredDeadLetters:
         await self._store.write(delete)
 
     async def load(self) -> list[DeadLetter]:
-        """Return all letters, oldest first.
+        """Return all letters that can be read, oldest first; one that cannot is logged, and stays in the table.
 
         Raises:
             StoreUnavailable: if the store cannot answer now.
-            CodecError, FutureVersion: if a letter cannot be read; all stay where they are.
         """
 
-        def select(connection: sqlite3.Connection) -> list[bytes]:
-            rows = connection.execute("SELECT record FROM bus_dead_letters WHERE bus = ? ORDER BY number", (self._bus,))
-            return [bytes(row[0]) for row in rows]
+        def select(connection: sqlite3.Connection) -> list[tuple[str, bytes]]:
+            return connection.execute(
+                "SELECT id, record FROM bus_dead_letters WHERE bus = ? ORDER BY number", (self._bus,)
+            ).fetchall()
 
-        letters = [decode(data) for data in await self._store.read(select)]
-        for letter in letters:
-            if not isinstance(letter, DeadLetter):
-                raise CodecError("bus_dead_letters.record", f"expected a dead letter; got {type(letter).__name__}")
+        letters: list[DeadLetter] = []
+        for id, record in await self._store.read(select):
+            try:
+                letters.append(_read(record))
+            except PersistenceError as error:
+                log_warning("a dead letter cannot be read, and stays in its store", letter=id, error=str(error))
         return letters
+
+
+def _read(record: bytes) -> DeadLetter:
+    letter: object = decode(record)
+    if not isinstance(letter, DeadLetter):
+        raise CodecError("bus_dead_letters.record", f"expected a dead letter; got {type(letter).__name__}")
+    return letter

@@ -240,9 +240,11 @@ class DeadLetterOffice:
             self._tell(("remove", letter.id))
 
     def restore_all(self, letters: list[DeadLetter]) -> None:
-        """Take in the newest of the letters that a store had kept; called once, before anything else."""
-        for letter in letters[-self._capacity :]:
-            self._held[letter.id] = _Held(letter, self.environment.monotonic())
+        """Take in the newest of the letters that a store had kept, as older than those that are here; called once."""
+        now, room = self.environment.monotonic(), self._capacity - len(self._held)
+        for letter in reversed(letters[-room:] if room > 0 else []):
+            self._held[letter.id] = _Held(letter, now)
+            self._held.move_to_end(letter.id, last=False)
 
     def overdue(self, seconds: float) -> list[DeadLetter]:
         """Return the letters that have waited so long without an alert; each is returned once (S3-111)."""

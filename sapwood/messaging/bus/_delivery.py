@@ -81,12 +81,16 @@ async def _post_slowly(desk: Desk, envelope: Envelope[Any], consumer: Consumer, 
     if isinstance(worker, Delivery):
         await trio.lowlevel.checkpoint()
         return worker
-    with trio.move_on_after(float("inf") if timeout is None else timeout):
-        try:
-            await worker.send(envelope, priority=consumer.lane(envelope))
-        except (SelfAsk, AskCycle) as error:
-            return _fail(desk, envelope, consumer, "cycle", str(error))
-        return Delivery(consumer.participant, consumer.number, "queued")
+    try:
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            try:
+                await worker.send(envelope, priority=consumer.lane(envelope))
+            except (SelfAsk, AskCycle) as error:
+                return _fail(desk, envelope, consumer, "cycle", str(error))
+            return Delivery(consumer.participant, consumer.number, "queued")
+    except trio.Cancelled:
+        _fail(desk, envelope, consumer, "overflow", "its sender was cancelled while it waited for room")
+        raise
     return _fail(desk, envelope, consumer, "overflow", f"there was no room within {timeout} s")
 
 

@@ -26,6 +26,7 @@ from sapwood.actors import (
 from sapwood.errors import (
     DeadLetterMissing,
     LeaseLost,
+    PersistenceError,
     QueueClosed,
     QueueError,
     QueueFenced,
@@ -51,6 +52,9 @@ from sapwood.supervision import Backoff, ChildSpec, child
 
 VISIBILITY: Final = 30.0
 """Seconds after which a message is delivered again whose host stands still; a handler may run longer."""
+
+RETRY_STORE: Final = 1.0
+"""Seconds until dead letters are looked at again after the store could not answer."""
 
 _DELIVERY: ContextVar[Delivery | None] = ContextVar("sapwood_bus_delivery", default=None)
 
@@ -178,7 +182,7 @@ class Host(Actor):
             try:
                 with trio.CancelScope() as scope:
                     self._idlers.add(scope)
-                    delivery = await queue.receive()
+                    delivery = await self._receive(queue)
                 self._idlers.discard(scope)
                 if delivery is not None:
                     self._in_hand.add(delivery)
@@ -191,10 +195,23 @@ class Host(Actor):
                     self._in_hand.discard(delivery)
                     delivery.abandon()
 
+    async def _receive(self, queue: Queue) -> Delivery | None:
+        try:
+            return await queue.receive()
+        except PersistenceError as error:
+            # A restart would find the same store, and use up restarts of the bus. The queue asks it again by itself.
+            log_warning("a queue waits for its store", participant=self.consumer.participant, error=str(error))
+            return None
+
     async def _undertake(self, queue: Queue) -> None:
         try:
             while True:
-                await self.undertaker.show_next(queue, self.ref)
+                try:
+                    await self.undertaker.show_next(queue, self.ref)
+                except PersistenceError as error:
+                    log_warning("dead letters wait for the store", queue=queue.name, error=str(error))
+                    self.undertaker.look()
+                    await trio.sleep(RETRY_STORE)
         except (QueueClosed, QueueFenced) as error:
             self._leave(error)
 
@@ -223,10 +240,11 @@ class Host(Actor):
 
     async def _work(self, delivery: Delivery) -> None:
         stored: Envelope[Any] = delivery.payload
+        begun = self.desk.environment.monotonic()
+        waited = stored.age_ms(self.desk.environment)
+        envelope, value = stored, None
         try:
             envelope = await restore(self.desk, stored)
-            begun = self.desk.environment.monotonic()
-            waited = envelope.age_ms(self.desk.environment)
             value = await self._call(delivery, envelope)
             if not delivery.settled:
                 await delivery.ack()
@@ -242,7 +260,13 @@ class Host(Actor):
                     raise
                 log_warning("a message goes to another", message_id=stored.message_id, error=str(error))
                 return
-            await self._failed(delivery, stored, error)
+            if not delivery.acknowledged:
+                await self._failed(delivery, stored, error)
+                return
+            # The message is done, whatever went wrong afterwards.
+            log_warning("a handler raised after its ack", message_id=stored.message_id, error=repr(error))
+        if not delivery.acknowledged:
+            # The handler gave it back or refused it: it comes again, or is a dead letter, and still needs its payload.
             return
         self.consumer.errors.pop(stored.message_id, None)
         took = (self.desk.environment.monotonic() - begun) * 1000
@@ -255,7 +279,9 @@ class Host(Actor):
         log_warning("a durable message failed", message_id=stored.message_id, attempt=delivery.attempt,
                     error=f"{type(error).__name__}: {error}")  # fmt: skip
         # Cut loose from its traceback, so that no variable of the handler stays alive.
-        self.consumer.errors[stored.message_id] = Failure(error).error
+        cut = Failure(error).error
+        if not delivery.settled:
+            self.consumer.errors[stored.message_id] = cut
         await _settled(delivery, partial(delivery.nack, error))
 
     async def _call(self, delivery: Delivery, envelope: Envelope[Any]) -> Any:
@@ -300,6 +326,9 @@ async def _settled(delivery: Delivery, settle: Callable[[], Awaitable[None]]) ->
             await settle()
     except (LeaseLost, DeadLetterMissing) as error:
         log_warning("a message is somebody else's by now", error=str(error))
+    except PersistenceError as error:
+        # It is given up, and so delivered again once the store can answer.
+        log_warning("a message could not be settled", seq=delivery.seq, error=str(error))
 
 
 def host_spec(desk: Desk, consumer: Consumer) -> ChildSpec:

@@ -99,9 +99,7 @@ class Exchange:
             desk.dead_letter(envelope, target, "filtered", detail)
             failures.append(Delivery(target, 0, "failed", detail, "filtered"))
         elif checked.operation == "route" and not checked.names:
-            detail = "no route of the bus matches it"
-            desk.dead_letter(envelope, "", "no_route", detail)
-            failures.append(Delivery("", 0, "failed", detail, "no_route"))
+            failures.append(self._unrouted(envelope))
         return Accepted(envelope, known, begun, tuple(failures))
 
     async def send_many(
@@ -135,6 +133,11 @@ class Exchange:
         detail = f"No handler registered for agent {name!r}"
         self.desk.dead_letter(envelope, name, "unknown_recipient", detail)
         return Delivery(name, 0, "failed", detail, "unknown_recipient")
+
+    def _unrouted(self, envelope: Envelope[Any]) -> Delivery:
+        detail = "no route of the bus matches it"
+        self.desk.dead_letter(envelope, "", "no_route", detail)
+        return Delivery("", 0, "failed", detail, "no_route")
 
     def _consumers(self, accepted: Accepted) -> list[Consumer]:
         return [consumer for name in accepted.names for consumer in self.desk.directory.consumers(name)]
@@ -172,9 +175,12 @@ class Exchange:
         """Accept a dead letter once more, for the participant that did not handle it."""
         desk = self.desk
         begun = desk.environment.monotonic()
-        names = (letter.target,) if letter.target else self._names(letter.original, operation_of(letter.original), ())
+        operation = "route" if letter.reason == "no_route" else operation_of(letter.original)
+        names = (letter.target,) if letter.target else self._names(letter.original, operation, ())
         desk.metrics.pair(letter.original.sender, letter.target).retried += 1
         failures = tuple(self._unknown(letter.original, name) for name in names if name not in desk.directory)
+        if operation == "route" and not names:
+            failures = (self._unrouted(letter.original),)
         known = tuple(name for name in names if name in desk.directory)
         return Accepted(letter.original, known, begun, failures)
 

@@ -11,7 +11,7 @@ from sapwood.actors import Environment
 from sapwood.errors import InvalidOption
 
 SWEEP_ABOVE: Final = 1_000
-"""Buckets that are kept before the full ones are dropped."""
+"""Buckets that are kept before the full ones are dropped; next at twice what is left then."""
 
 
 @attrs.frozen
@@ -51,6 +51,7 @@ class RateLimiter:
         self._default = default
         self._by_sender = dict(by_sender)
         self._buckets: dict[str, _Bucket] = {}
+        self._sweep_at = SWEEP_ABOVE
 
     def take(self, sender: str, environment: Environment, amount: int = 1) -> float:
         """Take tokens if there are enough; return 0.0, or else the seconds until there would be."""
@@ -60,7 +61,7 @@ class RateLimiter:
         now = environment.monotonic()
         bucket = self._buckets.get(sender)
         if bucket is None:
-            if len(self._buckets) >= SWEEP_ABOVE:
+            if len(self._buckets) >= self._sweep_at:
                 self._sweep(now)
             bucket = self._buckets[sender] = _Bucket(float(limit.burst), now)
         bucket.tokens = min(float(limit.burst), bucket.tokens + (now - bucket.at) * limit.rate)
@@ -77,6 +78,7 @@ class RateLimiter:
             limit = self._by_sender.get(sender, self._default)
             if limit is None or bucket.tokens + (now - bucket.at) * limit.rate >= limit.burst:
                 del self._buckets[sender]
+        self._sweep_at = max(SWEEP_ABOVE, 2 * len(self._buckets))
 
     def __len__(self) -> int:
         return len(self._buckets)

@@ -179,6 +179,11 @@ class EventBus:
         if waiter.lent and not waiter.waits:
             waiter.lent = False
             await self._runner.schedule.take_back(waiter)
+            if waiter.waits:
+                # Another task of the handler has begun to wait meanwhile, and needs the place for its event.
+                self._runner.schedule.give_back(waiter)
+                waiter.lent = True
+                self._runner.wake()
         return publication.report()
 
     def publish_nowait(self, event: AgentEvent) -> str:
@@ -197,6 +202,8 @@ class EventBus:
         if self._state in ("new", "closed"):
             problem = "was closed" if self._state == "closed" else "does not run yet: use open_event_bus"
             raise EventBusClosed(f"publish {event.event_type!r}: the event bus {problem}")
+        # Otherwise each event would keep the one in whose handler it was published, and so all before it.
+        context.run(INSIDE.set, None)
         publication = Publication(event.stamped(self._environment), context)
         self._history.events.append(publication.event)
         self._published += 1

@@ -95,6 +95,7 @@ class Runner:
         """Settle all that waits as `closed`."""
         for delivery in self.schedule.drain():
             self._settle(delivery, "closed", None)
+        self._tell_idle()
 
     def detached(self) -> Context:
         """Return a context with the caller's variables, in which no actor of the kernel is held up."""
@@ -225,6 +226,9 @@ class Runner:
         self.schedule.end(delivery)
         self._wake.set()
         self._settle(delivery, status, error)
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
         if self.idle:
             self._idle.set()
             self._idle = trio.Event()

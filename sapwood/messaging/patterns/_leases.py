@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from sapwood.actors import Actor, Down, Failure, Monitor, Ref, Reply, Request, current_actor, handle, message
+from sapwood.actors import Actor, Down, Failure, Monitor, Ref, Reply, Request, Timer, current_actor, handle, message
 from sapwood.errors import InvalidOption, LeaseUnavailable
 
 
@@ -94,6 +94,7 @@ class LeaseKeeper(Actor):
         self._lease_for = lease_for
         self._resources: dict[str, _Resource] = {}
         self._monitors: dict[Ref, Monitor] = {}
+        self._ends: dict[int, Timer] = {}
 
     def on_start(self) -> None:
         # Wall-clock milliseconds, so that the tokens of a restarted keeper are above those of the former one.
@@ -133,7 +134,7 @@ class LeaseKeeper(Actor):
         for name, resource in list(self._resources.items()):
             resource.line = deque(entry for entry in resource.line if entry[0] is not message.ref)
             for lease in [lease for lease in resource.held.values() if lease.owner is message.ref]:
-                del resource.held[lease.token]
+                self._take_away(resource, lease)
             self._serve(name, resource)
 
     def _watch(self, owner: Ref | None) -> None:
@@ -145,12 +146,20 @@ class LeaseKeeper(Actor):
         lease = Lease(name, self._token, owner)
         resource.held[lease.token] = lease
         if self._lease_for is not None:
-            self.send_after(self._lease_for, Expire(lease))
+            self._ends[lease.token] = self.send_after(self._lease_for, Expire(lease))
         return lease
+
+    def _take_away(self, resource: _Resource, lease: Lease) -> bool:
+        if resource.held.pop(lease.token, None) is None:
+            return False
+        end = self._ends.pop(lease.token, None)
+        if end is not None:
+            end.cancel()
+        return True
 
     def _end(self, lease: Lease) -> None:
         resource = self._resources.get(lease.resource)
-        if resource is None or resource.held.pop(lease.token, None) is None:
+        if resource is None or not self._take_away(resource, lease):
             return
         self._serve(lease.resource, resource)
         self._unwatch(lease.owner)
@@ -161,7 +170,7 @@ class LeaseKeeper(Actor):
             lease = self._grant(name, resource, owner)
             if not reply(lease):
                 # It waits no longer, so it would never give it back.
-                del resource.held[lease.token]
+                self._take_away(resource, lease)
                 self._unwatch(owner)
         if not resource.held and not resource.line:
             self._resources.pop(name, None)

@@ -146,7 +146,8 @@ class SagaRunner(Actor):
     async def on_stop(self, reason: ExitReason) -> None:
         """Begin nothing new, and let the actions that run end, within the shutdown time of the supervisor."""
         self._draining.set()
-        if self._running:
+        while self._running:
+            self._idle = trio.Event()
             await self._idle.wait()
 
     # --- requests ---------------------------------------------------------------------------------

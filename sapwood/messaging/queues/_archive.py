@@ -136,8 +136,13 @@ def read_lines(queue: str, path: Path) -> Archive:
     head, *messages = lines
     if not messages or messages[-1].get("end") != len(messages) - 1:
         raise ArchiveInvalid(queue, len(lines), "expected the end with the number of messages; the file was cut short")
+    highest = 0
     for number, line in enumerate(messages[:-1], 2):
         _check(queue, number, line)
+        if type(line["seq"]) is not int or line["seq"] <= highest:
+            raise ArchiveInvalid(queue, number, f"seq: expected an int above {highest}; got {line['seq']!r}")
+        highest = line["seq"]
+    _check_head(queue, head, highest)
     return Archive(head["last_seq"], head["now"], tuple(messages[:-1]))
 
 
@@ -169,6 +174,16 @@ def _parse(queue: str, number: int, text: str) -> dict[str, Any]:
     if not isinstance(line, dict):
         raise ArchiveInvalid(queue, number, "expected an object")
     return line  # pyright: ignore[reportUnknownVariableType]  # objects of JSON have texts for keys
+
+
+def _check_head(queue: str, head: dict[str, Any], highest: int) -> None:
+    last, now = head.get("last_seq"), head.get("now")
+    if type(last) is not int or last < highest:
+        raise ArchiveInvalid(
+            queue, 1, f"last_seq: expected an int >= {highest}, the highest number below; got {last!r}"
+        )
+    if type(now) not in (int, float):
+        raise ArchiveInvalid(queue, 1, f"now: expected seconds on the queue's clock; got {now!r}")
 
 
 def _check(queue: str, number: int, line: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import trio
 
 from sapwood.actors import Actor, Crashed, ExitReason, Killed, Normal, Request, TaskDone, handle, message
-from sapwood.errors import InvalidOption, LeaseLost, QueueClosed, QueueFenced, RejectMessage
+from sapwood.errors import InvalidOption, LeaseLost, PersistenceError, QueueClosed, QueueFenced, RejectMessage
 from sapwood.messaging.queues._core import logger
 from sapwood.messaging.queues._delivery import Delivery
 from sapwood.messaging.queues._options import is_count
@@ -35,7 +35,7 @@ class Consumer(Actor):
     A handler that fails harms its message alone: that is delivered again, or becomes a dead letter. If the
     consumer is stopped it finishes the message in hand, within its shutdown time, and gives back what it only
     prefetched. If it is killed the message in hand is delivered again at once, as a failed attempt. When its queue is
-    closed it ends with `Normal`: as a child it is best `transient`.
+    closed it ends with `Normal`: as a child it is best `transient`. While the store cannot answer it waits.
 
     Args:
         queue: An open queue.
@@ -97,13 +97,21 @@ class Consumer(Actor):
             while not self._retiring:
                 deliveries: list[Delivery] = []
                 with trio.CancelScope() as self._waiting:
-                    deliveries = await self._queue.receive_batch(self._prefetch, visibility=self._visibility)
+                    deliveries = await self._receive()
                 await self._work(deliveries)
         except (QueueClosed, QueueFenced) as error:
             # Not a fault of this consumer: there is nothing left for it to do.
             logger.info("%r ends: %s", self, error)
         finally:
             self._ended.set()
+
+    async def _receive(self) -> list[Delivery]:
+        try:
+            return await self._queue.receive_batch(self._prefetch, visibility=self._visibility)
+        except PersistenceError as error:
+            # A new consumer would find the same store, and use up restarts. The queue asks it again after a second.
+            logger.warning("%r waits for the store: %s", self, error)
+            return []
 
     async def _work(self, deliveries: list[Delivery]) -> None:
         started = 0
@@ -139,3 +147,6 @@ async def _settled(delivery: Delivery, settling: Awaitable[None]) -> None:
     except LeaseLost:
         # It was logged and counted; the message is somebody else's by now.
         return
+    except PersistenceError as error:
+        # It is given up, and so delivered again once the store can answer.
+        logger.warning("%r could not be settled: %s", delivery, error)

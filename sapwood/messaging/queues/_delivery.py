@@ -54,6 +54,7 @@ class Delivery:
         requeues: Times that the message came back from the dead letters by itself.
         redelivered: Whether a handler may have had the message before: a failed delivery, a dead letter, a replay.
         settled: Whether it was settled or given up through this object.
+        acknowledged: Whether it was settled as done through this object.
     """
 
     def __init__(self, core: Core, leases: Leases, taken: Taken) -> None:
@@ -63,7 +64,7 @@ class Delivery:
         self.attempt = taken.lease.attempt
         self.requeues = taken.requeues
         self.redelivered = taken.redelivered
-        self.settled = False
+        self.settled = self.acknowledged = False
         self._core = core
         self._leases = leases
         self._lease: Lease = taken.lease
@@ -199,6 +200,7 @@ class Delivery:
             self._core.lost(error)
             raise
         self.settled = True
+        self.acknowledged = name == "acknowledged"
         self._leases.forget(self._lease)
         core = self._core
         core.count(name)

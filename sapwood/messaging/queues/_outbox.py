@@ -72,23 +72,31 @@ class Outbox:
     async def _send_some(self) -> None:
         batch = list(self._waiting)[:TOGETHER]
         try:
-            await self._send(batch)
+            try:
+                await self._send(batch)
+            except QueueError:
+                # One of them is at fault, or the queue is gone: the first alone shows which.
+                batch = batch[:1]
+                await self._send_alone(batch[0])
         except PersistenceError as error:
             logger.warning("queue %r: messages wait for the store: %s", self._core.head.name, error)
             await trio.sleep(RETRY_STORE)
             return
-        except QueueError:
-            # One of them is at fault, or the queue is gone: the first alone shows which.
-            batch = batch[:1]
-            await self._send_alone(batch[0])
-        for _ in batch:
-            self._waiting.popleft()
+        for out in batch:
+            if self._is_first(out):
+                self._waiting.popleft()
+
+    def _is_first(self, out: Outgoing) -> bool:
+        # False if `give_up` has reported it meanwhile.
+        return bool(self._waiting) and self._waiting[0] is out
 
     async def _send_alone(self, out: Outgoing) -> None:
         core = self._core
         try:
             await self._send([out])
         except QueueError as error:
+            if not self._is_first(out):
+                return
             core.count("unsaved")
             logger.warning("queue %r: message %s was not stored: %s", core.head.name, out.id, error)
             core.tell(AppendFailed(core.head.name, out.message, error))

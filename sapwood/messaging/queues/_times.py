@@ -81,7 +81,7 @@ def advance(tx: Transaction, step: Step) -> Stepped:
     buried += [(seq, "expired", EXPIRED) for seq in _expire(tx)]
     revived = _retry(tx)
     _promote(tx)
-    _forget(tx)
+    _forget(tx, max(CHUNK, 2 * step.wanted))
     taken, more, unreadable = take(tx, step.wanted, step.first_lease) if step.wanted else ([], True, [])
     buried += unreadable
     due, scheduled = _next(tx, alerts=step.announces)
@@ -136,12 +136,13 @@ def _promote(tx: Transaction) -> None:
     tx.execute("UPDATE queue_entries SET state = 0 WHERE queue_id = ? AND state = 2 AND due <= ?", tx.wall)
 
 
-def _forget(tx: Transaction) -> None:
+def _forget(tx: Transaction, limit: int) -> None:
+    # More than the step takes, so that what is settled in large batches does not pile up.
     tx.execute(
         "DELETE FROM queue_log WHERE queue_id = ?1 AND seq IN (SELECT seq FROM queue_log"
         " WHERE queue_id = ?1 AND settled_at IS NOT NULL AND settled_at <= ?2 ORDER BY settled_at LIMIT ?3)",
         tx.now - tx.options.retention,
-        CHUNK,
+        limit,
     )
     tx.execute("DELETE FROM queue_ids WHERE queue_id = ? AND until <= ?", tx.now)
     tx.execute("DELETE FROM queue_effects WHERE queue_id = ? AND until <= ?", tx.now)
@@ -161,7 +162,9 @@ def _next(tx: Transaction, *, alerts: bool) -> tuple[float | None, float | None]
     ).fetchone()[0]
     if settled is not None:
         # Retention is not exact to the second: what ends within the next minute goes together.
-        times.append(max(settled + tx.options.retention, tx.now + 60.0))
+        # What is over already was too much for one step.
+        over = settled + tx.options.retention <= tx.now
+        times.append(tx.now + 1.0 if over else max(settled + tx.options.retention, tx.now + 60.0))
     (scheduled,) = tx.execute("SELECT min(due) FROM queue_entries WHERE queue_id = ? AND state = 2").fetchone()
     return min((time for time in times if time is not None), default=None), scheduled
 

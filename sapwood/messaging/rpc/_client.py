@@ -35,7 +35,11 @@ from sapwood.registry import Key, Lookup, NotRunning, Running, Unavailable
 T = TypeVar("T")
 
 KEPT: Final = 1_024
-"""Targets above which those are forgotten of which there is nothing to remember but counters."""
+"""Targets above which those are forgotten of which there is nothing to remember but counters.
+
+If more than half of them are left then, those go too that are not called now and whose breaker is not open, though it
+may have counted failures. Only open breakers, which end, can make them more.
+"""
 
 
 class Resolver(Protocol):
@@ -114,6 +118,7 @@ class RpcClient:
         self._not_running = VERDICTS[Case.UNAVAILABLE if wait_for_start else Case.NOT_RUNNING]
         self._observer = observer
         self._downstreams: dict[Hashable, Downstream] = {}
+        self._forget_at = KEPT
 
     async def call(
         self,
@@ -284,13 +289,19 @@ class RpcClient:
     def _downstream(self, target: Key | Ref) -> Downstream:
         found = self._downstreams.get(target)
         if found is None:
-            if len(self._downstreams) >= KEPT:
-                kept = {key: one for key, one in self._downstreams.items() if not one.forgettable}
-                self._downstreams = kept
+            if len(self._downstreams) >= self._forget_at:
+                self._forget()
             name = target.label if isinstance(target, Ref) else repr(target)
             breaker = CircuitBreaker(name, self._environment, self._breaker, self._tell)
             found = self._downstreams[target] = Downstream(name, breaker, Bulkhead(name, self._bulkhead))
         return found
+
+    def _forget(self) -> None:
+        kept = {key: one for key, one in self._downstreams.items() if not one.forgettable}
+        if len(kept) > KEPT // 2:
+            kept = {key: one for key, one in kept.items() if one.needed}
+        self._downstreams = kept
+        self._forget_at = max(KEPT, 2 * len(kept))
 
     def _hedged(self, downstream: Downstream, call: _Call) -> None:
         downstream.hedges += 1

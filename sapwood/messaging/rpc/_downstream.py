@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sapwood.messaging.rpc._breaker import CircuitBreaker
+from sapwood.messaging.rpc._breaker import BreakerState, CircuitBreaker
 from sapwood.messaging.rpc._bulkhead import Bulkhead
 from sapwood.messaging.rpc._events import CallStatistics
 from sapwood.messaging.rpc._outcomes import CallOutcome
@@ -23,6 +23,11 @@ class Downstream:
     def forgettable(self) -> bool:
         """Whether nothing would be different with a new one, the counters aside."""
         return not self.open_calls and self.breaker.quiet
+
+    @property
+    def needed(self) -> bool:
+        """Whether it is called now, or to be left alone."""
+        return bool(self.open_calls) or self.breaker.state is BreakerState.OPEN
 
     def statistics(self) -> CallStatistics:
         """Return the counters."""

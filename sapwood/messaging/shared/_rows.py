@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import attrs
@@ -59,6 +60,7 @@ class Rows:
 
     space: str
     keep: int
+    _logged: Iterator[int] = attrs.field(factory=itertools.count, init=False, eq=False, repr=False)
 
     def values(self, connection: sqlite3.Connection, prefix: str) -> dict[str, VersionedValue]:
         """Return the current values under a prefix, sorted by key."""
@@ -195,12 +197,13 @@ class Rows:
         return cast("VersionedValue", decode(row[0])) if row is not None else None
 
     def _log(self, connection: sqlite3.Connection, entry: WriteRecord, record: bytes | None) -> None:
-        seq = connection.execute(
+        connection.execute(
             "INSERT INTO shared_changes (space, key, agent_id, version, at, outcome, batch, record)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (self.space, *attrs.astuple(entry), record),
-        ).lastrowid
-        if seq is not None and seq % TRIM_EVERY == 0:
+        )
+        # Own changes are counted, not numbers: those of another space may take every number that would be asked for.
+        if next(self._logged) % TRIM_EVERY == 0:
             self._trim(connection)
 
     def _trim(self, connection: sqlite3.Connection) -> None:

@@ -179,3 +179,15 @@ async def test_a_lease_of_an_owner_that_is_dead_already_ends_at_once(
 def test_a_keeper_with_options_out_of_their_range_is_refused(capacity: int, lease_for: float | None) -> None:
     with pytest.raises(InvalidOption, match="lease keeper"):
         LeaseKeeper(capacity, lease_for)
+
+
+async def test_a_lease_that_was_given_back_leaves_no_timer_behind(
+    system: ActorSystem, autojump_clock: MockClock
+) -> None:
+    keeper = await system.spawn(LeaseKeeper, 1, 3600.0)
+    for _ in range(50):
+        async with held(keeper, "printer"):
+            await trio.lowlevel.checkpoint()
+    assert await holders(keeper) == 0
+    (cell,) = [cell for cell in system.actors if cell.ref is keeper]
+    assert not cell.timers

@@ -302,6 +302,26 @@ async def test_a_runner_that_is_stopped_ends_what_it_is_doing_and_begins_nothing
         assert world.calls == [("flight", 1), ("hotel", 1), ("car", 1)], "no step ran twice"
 
 
+async def test_a_runner_that_has_been_idle_before_lets_a_step_end_all_the_same_when_it_is_stopped(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    ended: list[str] = []
+
+    async def slow(step: StepContext) -> None:
+        await trio.sleep(1)
+        ended.append(step.id)
+
+    async with open_world(tmp_path) as (store, system):
+        runner = await system.spawn(SagaRunner, store, [Saga("slow", [Step("only", slow)])])
+        await runner.ask(Begin("slow", "1", None))
+        await runner.ask(Outcome("slow", "1"))
+        await trio.sleep(1)
+        await runner.ask(Begin("slow", "2", None))
+        await trio.sleep(0.5)
+        await runner.stop()
+        assert ended == ["1", "2"]
+
+
 # --- crashes --------------------------------------------------------------------------------------
 
 
