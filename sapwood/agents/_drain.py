@@ -29,6 +29,16 @@ class DrainReport:
     cut: tuple[str, ...]
 
 
+def with_later(report: DrainReport, later: DrainReport) -> DrainReport:
+    """Add what a later report says of other agents; what was first said of an agent stays true.
+
+    A tree that takes a moment to end is met again, and the servers in it, dead by then, seem to rest.
+    """
+    rested = {*report.rested, *later.rested} - {*report.cut}
+    cut = {*report.cut, *later.cut} - {*report.rested}
+    return DrainReport(tuple(sorted(rested)), tuple(sorted(cut)))
+
+
 async def drain_servers(servers: Mapping[str, Ref], top: Collection[str], deadline: float) -> DrainReport:
     """Hold the runs of all servers at their next boundary, then stop those that are no one's sub-agents.
 

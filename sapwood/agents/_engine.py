@@ -18,6 +18,7 @@ from sapwood.agents._polls import Polls
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._tool_phase import ToolPhase
 from sapwood.agents._turn import final_answer, holding, untouched_calls
+from sapwood.agents._waits import Waits
 from sapwood.conversation import State, distinct_calls, evolve, journal
 from sapwood.errors import InvalidOption, LimitReached, ModelError
 from sapwood.middleware import MiddlewareContext
@@ -51,19 +52,22 @@ class RunEngine:
         context: Callable[[], MiddlewareContext],
         *,
         results: ResultStore | None,
+        waits: Waits,
     ) -> None:
         self._agent = agent
         self._toolbox = toolbox
         self._log = log
         self._context = context
+        self._waits = waits
         self._stop = StopSignal()
         self._speaking = trio.CancelScope()
         self.held = False
         self._hooks = Hooks(agent, log, context)
         self._models = ModelCalls(agent, log, publisher, context)
         self.decisions = Decisions(log, context)
-        self._tools = ToolPhase(agent, toolbox, log, context, results=results, stop=self._stop)
-        self.polls = Polls(toolbox, log, context, Finishing(log, context, results), self._tools.context_of)
+        self._tools = ToolPhase(agent, toolbox, log, context, results=results, stop=self._stop, waits=waits)
+        finishing = Finishing(log, context, results)
+        self.polls = Polls(toolbox, log, context, finishing, self._tools.context_of, waits=waits)
 
     @property
     def _state(self) -> State:
@@ -93,7 +97,8 @@ class RunEngine:
                 raise InvalidOption("around_run: expected call_next() to be awaited once; it was awaited again")
             result.append(await self._within_time())
 
-        await self._agent.stack.around_run(inner, self._context())()
+        with self._waits.at_work(self._log.agent_id):
+            await self._agent.stack.around_run(inner, self._context())()
         return result[0] if result else Outcome("completed", "a middleware ended the run")
 
     async def _within_time(self) -> Outcome:
@@ -164,5 +169,7 @@ class RunEngine:
             late = journal.ModelAttemptFailed(run_id, self._agent.model.name, "cancelled", answer.usage, "stop")
             await self._log.commit(late)
             return
-        named = distinct_calls(evolve(answer, id=context.environment.new_id("msg_")))
+        # A provider may use an id again; a task with the id of an earlier one would be taken for that one.
+        known = {sub_agent.id for sub_agent in self._state.sub_agents}
+        named = distinct_calls(evolve(answer, id=context.environment.new_id("msg_")), known)
         await self._log.commit(journal.ModelAnswered(run_id, named))

@@ -10,6 +10,7 @@ import trio
 
 from sapwood.agents._finishing import Finishing
 from sapwood.agents._log import Log
+from sapwood.agents._waits import Waits
 from sapwood.conversation import PendingCall
 from sapwood.errors import PersistenceError
 from sapwood.middleware import MiddlewareContext
@@ -28,6 +29,7 @@ class Polls:
         context: Makes the context that middleware sees.
         finishing: Writes the ends of calls.
         context_of: Makes the context of a call.
+        waits: Knows for whom a poll waits.
     """
 
     def __init__(
@@ -37,22 +39,26 @@ class Polls:
         context: Callable[[], MiddlewareContext],
         finishing: Finishing,
         context_of: Callable[[PendingCall], ToolContext],
+        *,
+        waits: Waits,
     ) -> None:
         self._toolbox = toolbox
         self._log = log
         self._context = context
         self._finishing = finishing
         self._context_of = context_of
+        self._waits = waits
         self._failures: Counter[str] = Counter()
 
     async def run(self, ready: Collection[str] = ()) -> None:
         """Ask about all calls whose time has come, or that are known to be done, at the same time."""
         now = self._context().environment.wall()
-        async with trio.open_nursery() as nursery:
-            for pending in self._log.state.deferred:
-                due = pending.deferral is not None and pending.deferral.next_at <= now
-                if due or pending.call.id in ready:
-                    nursery.start_soon(self._ask, pending, now)
+        with self._waits.at_work(self._log.agent_id):
+            async with trio.open_nursery() as nursery:
+                for pending in self._log.state.deferred:
+                    due = pending.deferral is not None and pending.deferral.next_at <= now
+                    if due or pending.call.id in ready:
+                        nursery.start_soon(self._ask, pending, now)
 
     async def _ask(self, pending: PendingCall, now: float) -> None:
         call, deferral = pending.call, pending.deferral

@@ -6,6 +6,7 @@ import trio
 
 from sapwood.agents._publisher import Subscription
 from sapwood.agents._requests import Receipt
+from sapwood.agents._waits import Wait
 from sapwood.conversation import MessageCompleted, RunFinished, StreamEvent
 
 
@@ -22,11 +23,14 @@ class RunStream:
         result: The end of the run, once it has been read.
     """
 
-    def __init__(self, subscription: Subscription, receipt: Receipt, result: RunFinished | None = None) -> None:
+    def __init__(self, subscription: Subscription, receipt: Receipt, result: RunFinished | None, wait: Wait) -> None:
         self.receipt = receipt
         self.result = result
         self._subscription = subscription
         self._run_id = receipt.run_id
+        self._wait = wait
+        if result is not None:
+            wait.end()
 
     def __aiter__(self) -> RunStream:
         return self
@@ -41,6 +45,8 @@ class RunStream:
         if isinstance(event, RunFinished) and event.run_id == self._run_id and self._run_id:
             # One that waits for work elsewhere goes on by itself.
             self.result = None if event.outcome == "waiting" else event
+            if self.result is not None:
+                self._wait.end()
         return event
 
     async def finish(self) -> RunFinished | None:

@@ -124,13 +124,16 @@ class AgentServer(Actor):
             created = journal.ConversationCreated(self.agent.name, self.agent.definition, self.environment.wall())
             opening = [created, *opening]
         await log.commit(*opening)
-        assert self._services.sub_agents is not None
-        homes = self._services.sub_agents
+        homes, waits = self._services.sub_agents, self._services.waits
+        assert homes is not None
+        assert waits is not None
         self._sub_agents = SubAgentKeeper(self, self.agent, log, self._publisher, homes)
         self._service = SubAgentService(self.agent, log, self._sub_agents, homes)
         self._toolbox = self._toolbox.with_tools(self.agent.stack.tools(self._context()))
         results = self._services.results
-        self._engine = RunEngine(self.agent, self._toolbox, log, self._publisher, self._context, results=results)
+        self._engine = RunEngine(
+            self.agent, self._toolbox, log, self._publisher, self._context, results=results, waits=waits
+        )
         self._runs = RunKeeper(self, self.agent, log, self._engine, self._publisher)
         self._inbox = Inbox(self.environment, log, self._runs, self._toolbox)
         self._watch = Watch(self, log, self._engine, self._runs, self._sub_agents)

@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from sapwood.agents._sub_agent_homes import SubAgentHomes
+from sapwood.agents._waits import Waits
 from sapwood.conversation import State, journal
 from sapwood.files import FileService
 from sapwood.persistence import AgentPersistence, SnapshotPolicy
@@ -37,6 +38,7 @@ class Services:
         unwatched_after: Seconds after which a server stops that nobody watches and that has nothing to do; None for
             never.
         sub_agents: Where sub-agents live; the sessions of the runtime set it.
+        waits: Which run waits for which conversation; the sessions of the runtime set it.
     """
 
     journal: Callable[[], AgentPersistence]
@@ -47,3 +49,4 @@ class Services:
     opening: Opening = no_opening
     unwatched_after: float | None = None
     sub_agents: SubAgentHomes | None = None
+    waits: Waits | None = None

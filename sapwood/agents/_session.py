@@ -30,6 +30,7 @@ from sapwood.agents._requests import (
 )
 from sapwood.agents._run_stream import RunStream
 from sapwood.agents._tool_answer import ToolAnswer
+from sapwood.agents._waits import Waits
 from sapwood.conversation import (
     AssistantMessage,
     Command,
@@ -66,11 +67,13 @@ class Session:
         find: Callable[[], Lookup[Ref]],
         publisher: Callable[[], Publisher],
         environment: Environment,
+        waits: Waits,
     ) -> None:
         self.agent_id = agent_id
         self._find = find
         self._publisher = publisher
         self._environment = environment
+        self._waits = waits
 
     def __repr__(self) -> str:
         return f"<Session {self.agent_id!r}>"
@@ -122,10 +125,12 @@ class Session:
         Raises:
             InvalidOption: if the text is blank, or an option is none.
             RunInProgress: if a run is open, and the message was not to wait or is to bring something about.
+            ConversationCycle: if a run waits here, as in a tool, for which this conversation waits already, through
+                whatever others, or is its own; the message was not sent. `post` waits for nothing (UP-84).
         """
-        with self._publisher().subscribe() as subscription:
+        with self._waits.waiting(self.agent_id) as wait, self._publisher().subscribe() as subscription:
             receipt = await self._ask(SendMessage(text, message_id, delivery, while_running, until))
-            yield RunStream(subscription, receipt, self._earlier_result(receipt))
+            yield RunStream(subscription, receipt, self._earlier_result(receipt), wait)
 
     async def post(
         self,
@@ -170,6 +175,7 @@ class Session:
 
         Raises:
             RunFailed: if the run failed or was cancelled; the conversation goes on with the next message.
+            ConversationCycle: if it waits for the caller already; see `send`.
             ActorDown: if the agent was stopped before the end.
         """
         async with self.send(
@@ -192,6 +198,7 @@ class Session:
             RunFailed: if the run failed, or waits for people; also if the model stopped without having called the
                 tool (`not_called`).
             RunInProgress: if a run is open.
+            ConversationCycle: if it waits for the caller already; see `send`.
             InvalidOption: if the agent does not have the tool.
             ActorDown: if the agent was stopped before the end.
         """

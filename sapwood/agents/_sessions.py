@@ -23,7 +23,7 @@ from sapwood.actors import (
 )
 from sapwood.agents._agent import Agent
 from sapwood.agents._blueprint import Blueprint
-from sapwood.agents._drain import DrainReport, drain_servers
+from sapwood.agents._drain import DrainReport, drain_servers, with_later
 from sapwood.agents._factories import Conversation, Factory, as_factory
 from sapwood.agents._publisher import Publisher
 from sapwood.agents._server import AgentServer
@@ -31,7 +31,8 @@ from sapwood.agents._services import Services
 from sapwood.agents._session import Session
 from sapwood.agents._stored import StoredConversations, state_of
 from sapwood.agents._sub_agent_homes import SUB_AGENTS, TREE, SubAgentHomes
-from sapwood.conversation import copy_json
+from sapwood.agents._waits import Waits
+from sapwood.conversation import State, copy_json
 from sapwood.errors import (
     ActorDown,
     ChildFailed,
@@ -87,6 +88,7 @@ class Sessions(StoredConversations):
         self._draining = False
         # Ids of sub-agents, which are no conversations of the host's.
         self._below: set[str] = set()
+        self._waits = Waits(self._state_in_memory)
         homes = SubAgentHomes(
             registry,
             self._store,
@@ -96,7 +98,7 @@ class Sessions(StoredConversations):
             services.owner,
             start=self._start_below,
         )
-        self._services = attrs.evolve(services, sub_agents=homes)
+        self._services = attrs.evolve(services, sub_agents=homes, waits=self._waits)
         super().__init__(self._store, services.owner, environment)
         telemetry.subscribe(self._watch, Exited)
 
@@ -278,7 +280,9 @@ class Sessions(StoredConversations):
 
     def session(self, agent_id: str) -> Session:
         """Return the session of a conversation, whether its server runs or not."""
-        return Session(agent_id, partial(self._find, agent_id), partial(self.publisher, agent_id), self._environment)
+        return Session(
+            agent_id, partial(self._find, agent_id), partial(self.publisher, agent_id), self._environment, self._waits
+        )
 
     async def lookup(self, agent_id: str) -> Lookup[Session]:
         """Say whether the server of a conversation runs; starts nothing (S4-044)."""
@@ -304,7 +308,7 @@ class Sessions(StoredConversations):
             # Again, for those whose start was under way.
             servers = {str(key[1]): ref for key, ref in self._registry.running(SERVER).items()}
             found = await drain_servers(servers, top, max(0.0, over - self._environment.monotonic()))
-            report = DrainReport(report.rested + found.rested, report.cut + found.cut)
+            report = with_later(report, found)
         return report
 
     async def _top(self) -> set[str]:
@@ -355,6 +359,10 @@ class Sessions(StoredConversations):
         if found is None:
             found = self._publishers[agent_id] = Publisher(agent_id, self._environment, self._forget)
         return found
+
+    def _state_in_memory(self, agent_id: str) -> State | None:
+        publisher = self._publishers.get(agent_id)
+        return publisher.state if publisher is not None else None
 
     def _forget(self, publisher: Publisher) -> None:
         if self._publishers.get(publisher.agent_id) is publisher:

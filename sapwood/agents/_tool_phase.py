@@ -11,6 +11,7 @@ from sapwood.agents._agent import Agent
 from sapwood.agents._finishing import Finishing
 from sapwood.agents._log import Log
 from sapwood.agents._turn import UNKNOWN_OUTCOME, error_result
+from sapwood.agents._waits import Waits
 from sapwood.conversation import Interrupt, PendingCall, Problem, ToolCall, ToolResult, evolve, journal
 from sapwood.errors import ToolError
 from sapwood.middleware import MiddlewareContext
@@ -35,6 +36,7 @@ class ToolPhase:
         context: Makes the context that middleware sees.
         results: Where whole results are kept; None if nowhere.
         stop: Asked when no further call may begin.
+        waits: Knows for whom a call waits.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class ToolPhase:
         *,
         results: ResultStore | None,
         stop: StopSignal,
+        waits: Waits,
     ) -> None:
         self._agent = agent
         self._toolbox = toolbox
@@ -53,6 +56,7 @@ class ToolPhase:
         self._context = context
         self._results = results
         self._stop = stop
+        self._waits = waits
         self._finishing = Finishing(log, context, results)
 
     async def run(self) -> None:
@@ -108,7 +112,9 @@ class ToolPhase:
                     return outcome
                 problem = f"{call.name} has already run under this idempotency key, with other arguments"
                 return self._toolbox.fail(call, problem, "failed")
-            outcome = await self._toolbox.invoke(call, self.context_of(pending))
+            tool = self._toolbox.get(call.name)
+            with self._waits.at_work(self._log.agent_id, in_thread=tool is not None and tool.blocking):
+                outcome = await self._toolbox.invoke(call, self.context_of(pending))
             if not outcome.result.is_error:
                 kept.append((call.arguments, outcome))
             return outcome

@@ -22,6 +22,7 @@ SapwoodError
 │   ├── AskTimeout           no answer in time; the request may still be carried out
 │   ├── SelfAsk              an actor asked itself
 │   ├── AskCycle             an ask that closes a circle of waiting actors
+│   │   └── ConversationCycle a run that would wait for a conversation which waits for it
 │   ├── MailboxFull          a bounded mailbox refused a message
 │   └── UnhandledRequest     the target has no handler for the request
 ├── StartError: an actor could not be started
@@ -237,5 +238,6 @@ from sapwood.errors._starting import ChildRunning as ChildRunning
 from sapwood.errors._starting import MaxChildren as MaxChildren
 from sapwood.errors._starting import StartError as StartError
 from sapwood.errors._starting import StartTimeout as StartTimeout
+from sapwood.errors._waiting import ConversationCycle as ConversationCycle
 
 _publish(globals())

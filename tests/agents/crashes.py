@@ -58,6 +58,15 @@ class World:
         return Counter(name for name, _ in set(self.effects))
 
 
+async def nothing_to_prepare(_: Runtime) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+async def nothing_found(_: Runtime) -> Counter[str]:
+    await trio.lowlevel.checkpoint()
+    return Counter()
+
+
 @attrs.frozen
 class Scenario:
     """Something that an agent is asked to do.
@@ -67,12 +76,18 @@ class Scenario:
         decide: Answers what people are asked.
         effects: How often everything is to be done.
         victim: Whose server is killed.
+        prepare: Is done before the agent is asked.
+        found: Returns effects that are to be seen in the runtime when everything is over.
+        compared: Picks what of the conversation has to be as in peace; by default all of it.
     """
 
     agent: Callable[[World], Agent]
     effects: dict[str, int]
     decide: Callable[[World, PendingApproval], Awaitable[Any]] | None = None
     victim: str = "c1"
+    prepare: Callable[[Runtime], Awaitable[None]] = nothing_to_prepare
+    found: Callable[[Runtime], Awaitable[Counter[str]]] = nothing_found
+    compared: Callable[[list[str]], list[str]] = list
 
 
 @attrs.frozen
@@ -158,6 +173,7 @@ async def tell(path: Path, scenario: Scenario, steps: Steps, point: int, fault: 
                 case _:
                     return  # it is not alive at this very moment
 
+        await scenario.prepare(runtime)
         appends = Appends(point, fault, kill)
 
         async def append(journal: Journal, agent_id: str, **options: Any) -> int:
@@ -179,17 +195,17 @@ async def tell(path: Path, scenario: Scenario, steps: Steps, point: int, fault: 
         assert_sendable(session.state)
         assert await state_in(runtime) == session.state
         # Another life changes nothing any more.
-        before = list(world.effects)
+        before, found = list(world.effects), await scenario.found(runtime)
         await runtime.sessions.stop("c1")
         session = await runtime.sessions.ensure_running(scenario.agent(world), "c1")
         await trio.sleep(100)
-        assert world.effects == before
-        lines = transcript(session.state.messages)
+        assert (world.effects, await scenario.found(runtime)) == (before, found)
+        lines = scenario.compared(transcript(session.state.messages))
         for each in sorted(session.state.sub_agents, key=lambda each: each.id):
             lines += transcript((await state_in(runtime, each.agent_id)).messages)
         struck = appends.struck or steps.reached.is_set()
         nursery.cancel_scope.cancel()
-    return Story(tuple(lines), world.counts(), appends.count, steps.count, struck)
+    return Story(tuple(lines), world.counts() + found, appends.count, steps.count, struck)
 
 
 def play(scenario: Scenario, path: Path, *, step: int = 0, append: int = 0, fault: Fault = "killed before") -> Story:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from sapwood import Agent, ScriptedModel, ToolContext, tool
+from sapwood import Agent, Runtime, ScriptedModel, ToolContext, tool
 from sapwood.agents import PendingApproval
-from sapwood.conversation import AssistantMessage, QueueMessage, UserMessage
-from sapwood.middleware import HumanInTheLoop, TodoList
+from sapwood.conversation import AssistantMessage, QueueMessage, ToolCall, ToolResult, UserMessage
+from sapwood.middleware import FileSystem, HumanInTheLoop, TodoList
 from sapwood.models import ModelRequest, Step, call
 from sapwood.tools import Pending, Tool, ToolOutput
 from tests.agents.crashes import Scenario, World, crash_anywhere, play
@@ -94,6 +96,90 @@ SCENARIOS = {
         call("remind", text="and the rest"), "So far.", "All done.", effects={"remind": 1}
     ),
 }
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+SCOPE = ("user", 1)
+
+
+@attrs.frozen
+class Change:
+    """A change of a file, and how the model finds out whether it was made when nobody can tell it."""
+
+    do: ToolCall
+    look: ToolCall
+    made: str
+
+    def is_made(self, seen: str) -> bool:
+        return self.made in seen
+
+
+CHANGES = (
+    Change(call("write_file", path="new.md", content="one\n"), call("ls"), "new.md"),
+    # Each edit leaves what it looks for, so made twice it would be there twice.
+    Change(call("edit_file", path="sum.md", old="1", new="1+1"), call("read_file", path="sum.md"), "1+1"),
+    Change(call("edit_file", path="new.md", old="one", new="one two"), call("read_file", path="new.md"), "one two"),
+    Change(call("delete_file", path="old.md"), call("ls", pattern="old*"), "no files match"),
+)
+
+
+def careful(request: ModelRequest) -> Step:
+    """Make one change after the other; where nobody knows whether it was made, look before making it again."""
+    made, in_doubt = 0, False
+    for message in request.messages:
+        if not isinstance(message, ToolResult):
+            continue
+        if in_doubt:
+            in_doubt = False
+            made += CHANGES[made].is_made(message.content)
+        elif message.problem == "unknown":
+            in_doubt = True
+        else:
+            assert not message.is_error, message
+            made += 1
+    if made == len(CHANGES):
+        return "All done."
+    return CHANGES[made].look if in_doubt else CHANGES[made].do
+
+
+async def lay_out(runtime: Runtime) -> None:
+    files = runtime.files.client(SCOPE)
+    await files.write("sum.md", "1\n")
+    await files.write("old.md", "gone soon\n")
+
+
+async def files_in(runtime: Runtime) -> Counter[str]:
+    """Return all files with their versions; a version more means that a change was made twice."""
+    files = runtime.files.client(SCOPE)
+    found: Counter[str] = Counter()
+    for entry in (await files.ls()).entries:
+        text = "\n".join((await files.read(entry.path)).lines)
+        version = entry.version
+        if entry.path == "new.md":
+            # Writing the whole of it is idempotent, and may have been done twice.
+            assert version in {2, 3}
+            version = 2
+        found[f"{entry.path} version {version}: {text}"] += 1
+    return found
+
+
+def without_doubts(lines: list[str]) -> list[str]:
+    """Leave out what the model does about outcomes that nobody knows; how it all began and ended is left."""
+    return [lines[0], lines[-1]]
+
+
+def editor(_: World) -> Agent:
+    return Agent("editor", model=ScriptedModel(then=careful), middleware=[FileSystem(SCOPE)])
+
+
+SCENARIOS["file edits"] = Scenario(
+    editor,
+    {"sum.md version 2: 1+1": 1, "new.md version 2: one two": 1},
+    prepare=lay_out,
+    found=files_in,
+    compared=without_doubts,
+)
 
 
 @pytest.mark.row("S3-144", "S4-027", "UP-1", "UP-2", "UP-3", "UP-6", "UP-59", "UP-63", "BR-26", "BR-28", "AR-22.0")

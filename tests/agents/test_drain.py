@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from sapwood import Agent, NotRunning, Running, Runtime, ScriptedModel, Unavailable, tool
-from sapwood.conversation import RunFinished
+from sapwood.conversation import RunFinished, ToolCall
 from sapwood.errors import RegistryUnavailable, RuntimeClosed
-from sapwood.middleware import HumanInTheLoop
-from sapwood.models import Delay, call
-from tests.agents.kit import opened, transcript, until
+from sapwood.middleware import HumanInTheLoop, SubAgents
+from sapwood.models import Delay, Step, call
+from tests.agents.families import ask, parent, scripted
+from tests.agents.kit import opened, state_in, transcript, until
 
 runs: list[str] = []
 
@@ -154,3 +157,105 @@ async def test_draining_where_nothing_runs_reports_nothing(tmp_path: Path, autoj
 
 def runtime_is_closed_to_new_work(runtime: Runtime) -> bool:
     return not runtime.ready()
+
+
+# --- families -----------------------------------------------------------------------------------------
+
+
+def family(*turns: Step, **options: Any) -> Agent:
+    """Return an agent whose sub-agent works in these turns."""
+    helper = Agent("helper", model=scripted(*turns), tools=[work])
+    return parent(ask("helper", **options), "All done.", "And that.", layer=SubAgents(helper=helper))
+
+
+def deeper(*turns: Step) -> Agent:
+    """Return an agent whose sub-agent has one that works in these turns."""
+    helper = Agent("helper", model=scripted(*turns), tools=[work])
+    middle = Agent("middle", model=scripted(ask("helper"), "passed on"), middleware=[SubAgents(helper=helper)])
+    return parent(ask("middle"), "All done.", layer=SubAgents(middle=middle))
+
+
+@pytest.mark.row("AR-24.39")
+@pytest.mark.parametrize(
+    ("made", "turns", "lowest"),
+    [
+        (family, (call("work", name="one"), call("work", name="two"), "both"), "c1/call_1"),
+        (family, (call("work", name="one"), [Delay(1), "both"]), "c1/call_1"),
+        (family, ([Delay(10), "at once"],), "c1/call_1"),
+        (deeper, (call("work", name="one"), call("work", name="two"), "both"), "c1/call_1/call_1"),
+    ],
+    ids=["at a tool", "at the last tool", "at its only answer", "two levels down"],
+)
+async def test_what_a_sub_agent_had_done_is_kept_and_it_goes_on_below_its_parent_in_the_next_process(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    made: Callable[..., Agent],
+    turns: tuple[Step, ...],
+    lowest: str,
+) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(made(*turns), "c1")
+        async with session.send("go"):
+            await trio.sleep(1)
+            began = trio.current_time()
+            report = await runtime.drain(60)
+        assert trio.current_time() - began == pytest.approx(9)
+        assert report.cut == ()
+        assert "c1" in report.rested
+        assert lowest in report.rested
+        half = transcript((await state_in(runtime, lowest)).messages)
+    kept = list(runs)
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(made(*turns), "c1")
+        with session.events(after=0) as events:
+            _, end = await until(events, RunFinished, outcome="completed")
+        whole = await state_in(runtime, lowest)
+        parents = await state_in(runtime)
+    assert end.text == "All done."
+    assert transcript(whole.messages)[: len(half)] == half
+    assert whole.counters.runs == 1
+    assert [each.outcome for each in parents.sub_agents] == ["completed"]
+    expected = [step.arguments["name"] for step in turns if isinstance(step, ToolCall)]
+    assert runs == expected
+    assert kept == expected[:1]
+
+
+@pytest.mark.row("AR-24.39")
+async def test_one_in_the_background_that_is_done_while_draining_is_heard_of_in_the_next_process(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "store.db"
+    agent = family(call("work", name="one"), "done", background=True)
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        assert await session.say("go") == "All done."
+        await trio.sleep(1)
+        report = await runtime.drain(60)
+        assert (report.rested, report.cut) == (("c1", "c1/call_1"), ())
+    assert runs == ["one"]
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        await trio.sleep(1)
+        lines = transcript(session.state.messages)
+    assert lines[-2:] == ["user: [task call_1 of helper is done]\ndone", "model: And that."]
+    assert runs == ["one"]
+
+
+async def test_a_sub_agent_that_is_cut_off_at_the_deadline_is_named_and_begins_that_step_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "store.db"
+    agent = family([Delay(100), "at last"])
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        async with session.send("go"):
+            await trio.sleep(1)
+            report = await runtime.drain(5)
+        assert (report.rested, report.cut) == (("c1",), ("c1/call_1",))
+    async with opened(path) as runtime:
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        with session.events(after=0) as events:
+            _, end = await until(events, RunFinished, outcome="completed")
+        assert end.text == "All done."
+        assert transcript((await state_in(runtime, "c1/call_1")).messages) == ["user: Do it", "model: at last"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
-from sapwood import Agent, Runtime, ToolContext, tool
+from sapwood import Agent, Runtime, ScriptedModel, ToolContext, tool
 from sapwood.conversation import (
+    RunFinished,
     State,
     SubAgentChanged,
     SubAgentFinished,
@@ -24,7 +26,7 @@ from sapwood.models import Delay, call
 from sapwood.persistence import Journal
 from sapwood.registry import NotRunning, Running
 from tests.agents.families import ask, parent, scripted, worker
-from tests.agents.kit import assert_sendable, finished, of, opened, server_of, state_in, transcript
+from tests.agents.kit import assert_sendable, finished, of, opened, server_of, state_in, transcript, until
 
 
 @pytest.mark.row("S4-018", "S4-028", "S4-031", "S3-013")
@@ -285,3 +287,17 @@ async def test_the_process_may_end_while_a_sub_agent_works(path: Path, autojump_
         await trio.sleep(20)
         assert session.state.status == "idle"
         assert transcript(session.state.messages)[2:] == ["task: finished", "model: good"]
+
+
+async def test_a_call_id_that_a_provider_uses_again_is_not_taken_for_the_earlier_sub_agent(
+    runtime: Runtime, autojump_clock: MockClock
+) -> None:
+    again = [attrs.evolve(ask(text=text), id="call_1") for text in ("first", "second")]
+    echo = Agent("echo", model=ScriptedModel("answer 1", "answer 2"))
+    agent = Agent("boss", model=ScriptedModel(*again, "done"), middleware=[SubAgents(worker=echo)])
+    session = await runtime.sessions.ensure_running(agent, "c1")
+    async with session.send("go") as run:
+        await until(run, RunFinished, outcome="completed")
+    results = [message.content for message in session.state.messages if isinstance(message, ToolResult)]
+    assert results == ["answer 1", "answer 2"]
+    assert [each.agent_id for each in session.state.sub_agents] == ["c1/call_1", "c1/call_1_2"]
