@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -17,6 +16,7 @@ from sapwood.conversation import (
     SubAgentChanged,
     SubAgentFinished,
     SubAgentStarted,
+    ToolCall,
     ToolResult,
     UserMessage,
 )
@@ -292,7 +292,7 @@ async def test_the_process_may_end_while_a_sub_agent_works(path: Path, autojump_
 async def test_a_call_id_that_a_provider_uses_again_is_not_taken_for_the_earlier_sub_agent(
     runtime: Runtime, autojump_clock: MockClock
 ) -> None:
-    again = [attrs.evolve(ask(text=text), id="call_1") for text in ("first", "second")]
+    again = [ToolCall("call_1", "task", ask(text=text).arguments) for text in ("first", "second")]
     echo = Agent("echo", model=ScriptedModel("answer 1", "answer 2"))
     agent = Agent("boss", model=ScriptedModel(*again, "done"), middleware=[SubAgents(worker=echo)])
     session = await runtime.sessions.ensure_running(agent, "c1")
