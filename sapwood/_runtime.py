@@ -36,6 +36,7 @@ from sapwood.agents import DrainReport, Services, Sessions, StoredResults
 from sapwood.errors import (
     ActorDown,
     ChildFailed,
+    InvalidChildSpec,
     RegistryUnavailable,
     RuntimeClosed,
     RuntimeFailed,
@@ -172,6 +173,9 @@ class Runtime:
             RuntimeClosed: if the runtime is stopping.
             InvalidKey, InvalidChildSpec: if an argument cannot work.
         """
+        if isinstance(start, ChildSpec):
+            expected = "an Actor class or a function; start a spec with runtime.get_or_start(key, spec)"
+            raise InvalidChildSpec("start", expected, start.id)
         spec = child(start, *args, key=key, restart=restart)
         if key is not None:
             check_key(key)

@@ -13,6 +13,9 @@ from sapwood.persistence import AgentRow, QuarantineRow, RecordSummary, StoreSum
 
 DEFAULT_TAIL: Final = 10
 
+SHOWN: Final = frozenset({"agents", "journal", "snapshots", "quarantine", "transcript", "running_trees"})
+"""Tables whose rows are shown, or of no interest by themselves; of the others it is told how many rows they have."""
+
 
 def inspect_lines(path: Path, *, agent: str | None = None, tail: int = DEFAULT_TAIL, width: int = 0) -> list[str]:
     """Describe a store file, one line for each agent, event and unreadable record. Blocks; changes nothing.
@@ -51,6 +54,9 @@ def _head(summary: StoreSummary) -> Iterator[str]:
     yield f"{one_line(summary.name)}: {count(len(summary.agents), 'agent')}, {unreadable} in quarantine"
     steps = ", ".join(f"{name} {len(applied)}" for name, applied in sorted(summary.migrations.items()))
     yield f"schema steps: {one_line(steps)}"
+    others = [f"{rows} in {one_line(table)}" for table, rows in summary.rows.items() if table not in SHOWN]
+    if others:
+        yield f"other rows: {', '.join(others)}"
 
 
 def _agent(row: AgentRow, tail: Sequence[RecordSummary]) -> Iterator[str]:

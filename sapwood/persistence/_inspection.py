@@ -74,6 +74,7 @@ class StoreSummary:
         tails: Agent id: its last events, in order.
         quarantine: What could not be read, oldest first.
         migrations: Migration set: steps that the file has seen.
+        rows: Table: how many rows it has, of those that have any, by name; tables that the host made, too.
     """
 
     name: str
@@ -81,6 +82,7 @@ class StoreSummary:
     tails: dict[str, tuple[RecordSummary, ...]]
     quarantine: tuple[QuarantineRow, ...]
     migrations: dict[str, tuple[str, ...]]
+    rows: dict[str, int]
 
 
 def read_summary(path: str | Path, *, tail: int = 10) -> StoreSummary:
@@ -123,7 +125,18 @@ def _summary(connection: sqlite3.Connection, name: str, tail: int) -> StoreSumma
         tails={agent.agent_id: _tail(connection, agent.agent_id, tail) for agent in agents},
         quarantine=tuple(QuarantineRow(*columns) for columns in found),
         migrations=applied_steps(connection),
+        rows=_rows(connection),
     )
+
+
+def _rows(connection: sqlite3.Connection) -> dict[str, int]:
+    names = (
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '%sqlite\\_%' ESCAPE '\\' ORDER BY name"
+    )
+    tables = [str(name) for (name,) in connection.execute(names)]
+    quoted = {table: table.replace('"', '""') for table in tables}
+    counts = {table: connection.execute(f'SELECT count(*) FROM "{quoted[table]}"').fetchone()[0] for table in tables}  # noqa: S608  # names of the file's own tables
+    return {table: found for table, found in counts.items() if found}
 
 
 def _tail(connection: sqlite3.Connection, agent_id: str, tail: int) -> tuple[RecordSummary, ...]:

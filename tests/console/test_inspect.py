@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from sapwood.actors import RealEnvironment
 from sapwood.console import main
+from sapwood.console._inspect import inspect_lines
 from sapwood.console._tree import tree_lines
+from sapwood.messaging.queues import Message, open_queue
+from sapwood.persistence import open_store
 
 Shown = pytest.CaptureFixture[str]
 
@@ -216,3 +220,12 @@ def test_a_published_tree_is_shown_with_its_age_and_called_crashed_when_it_is_ol
     assert tree_lines(store, 1100.0)[0] == (
         "runtime of process 4242, silent for 100 s, so it has probably crashed; this was its tree:"
     )
+
+
+async def test_rows_of_other_parts_are_counted_so_that_a_full_queue_does_not_look_like_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    environment = RealEnvironment()
+    async with open_store(path, environment) as store, open_queue(store, environment, "mail") as queue:
+        for number in range(3):
+            await queue.append(Message(str(number).encode()))
+    assert any(line.startswith("other rows: ") and "3 in queue_entries" in line for line in inspect_lines(path))

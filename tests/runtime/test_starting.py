@@ -468,3 +468,9 @@ async def test_what_is_no_context_variable_is_refused_before_anything_starts() -
     with pytest.raises(InvalidOption, match="propagate: expected ContextVar objects"):
         async with open_runtime(propagate=["trace"]):  # type: ignore[list-item]  # what is refused
             raise AssertionError("it must not open")
+
+
+async def test_a_spec_given_to_spawn_is_refused_with_a_word_on_what_to_write_instead() -> None:
+    async with open_runtime() as runtime:
+        with pytest.raises(InvalidChildSpec, match=r"start a spec with runtime.get_or_start\(key, spec\); got 'mine'"):
+            await runtime.spawn(child(Plain, id="mine"))  # type: ignore[arg-type]  # what is refused
