@@ -183,6 +183,11 @@ class Reply(Generic[T]):
         ask = self._checked()
         return ask is not None and ask.answer(value)
 
+    @property
+    def waits(self) -> bool:
+        """Whether the caller still waits; False once it was answered, gave up, or its time was over."""
+        return self._ask is not None and not self._ask.ended
+
     def fail(self, error: Exception) -> bool:
         """Make the caller's ask raise `error`; say whether it still waited.
 

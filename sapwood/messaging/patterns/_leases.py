@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import attrs
 
@@ -64,10 +65,22 @@ class Holders(Request[tuple[Lease, ...]]):
     resource: str
 
 
+SHORT: Final = 16
+"""A waiting line that is not worth looking through."""
+
+
 @attrs.define(eq=False)
 class _Resource:
     held: dict[int, Lease] = attrs.field(factory=dict[int, Lease])
     line: deque[tuple[Ref | None, Reply[Lease]]] = attrs.field(factory=deque[tuple[Ref | None, Reply[Lease]]])
+    trim_at: int = SHORT
+
+    def add(self, owner: Ref | None, reply: Reply[Lease]) -> None:
+        """Let somebody wait; those who have lost patience leave the line whenever it has doubled."""
+        if len(self.line) >= self.trim_at:
+            self.line = deque(each for each in self.line if each[1].waits)
+            self.trim_at = max(SHORT, 2 * len(self.line))
+        self.line.append((owner, reply))
 
 
 class LeaseKeeper(Actor):
@@ -111,7 +124,7 @@ class LeaseKeeper(Actor):
                        for lease in resource.held.values()]  # fmt: skip
             return Failure(LeaseUnavailable(message.resource, holders))
         self._watch(message.owner)
-        resource.line.append((message.owner, self.reply_later()))
+        resource.add(message.owner, self.reply_later())
         self._serve(message.resource, resource)
         return None
 

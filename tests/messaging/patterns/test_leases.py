@@ -191,3 +191,15 @@ async def test_a_lease_that_was_given_back_leaves_no_timer_behind(
     assert await holders(keeper) == 0
     (cell,) = [cell for cell in system.actors if cell.ref is keeper]
     assert not cell.timers
+
+
+async def test_those_who_lost_patience_do_not_stand_in_the_line_for_ever(
+    system: ActorSystem, autojump_clock: MockClock
+) -> None:
+    keeper = await system.spawn(LeaseKeeper)
+    async with held(keeper, "printer"):
+        for _ in range(500):
+            with pytest.raises(AskTimeout):
+                await keeper.ask(Acquire("printer", None), timeout=0.1)
+        state = await keeper.get_state()
+        assert len(state["_resources"]["printer"].line) <= 32
