@@ -28,6 +28,7 @@ from sapwood.actors._exits import Killed as Killed
 from sapwood.actors._exits import Normal as Normal
 from sapwood.actors._exits import Shutdown as Shutdown
 from sapwood.actors._exits import is_orderly as is_orderly
+from sapwood.actors._growth import growing_wait as growing_wait
 from sapwood.actors._handlers import handle as handle
 from sapwood.actors._introspection import ActorInfo as ActorInfo
 from sapwood.actors._introspection import ActorStatistics as ActorStatistics
@@ -58,6 +59,7 @@ from sapwood.actors._system import SystemStatistics as SystemStatistics
 from sapwood.actors._system import open_system as open_system
 from sapwood.actors._tasks import TaskRef as TaskRef
 from sapwood.actors._tasks import Timer as Timer
+from sapwood.actors._tasks import end_like as end_like
 from sapwood.actors._telemetry import ChildStuck as ChildStuck
 from sapwood.actors._telemetry import CrashReport as CrashReport
 from sapwood.actors._telemetry import DeadLetter as DeadLetter

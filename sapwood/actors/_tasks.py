@@ -9,10 +9,11 @@ import trio
 
 from sapwood.actors._contexts import Values, capture
 from sapwood.actors._cycles import BLOCKED
-from sapwood.actors._exits import ExitReason, Killed, Normal, contain, take_crash
+from sapwood.actors._exits import Crashed, ExitReason, Killed, Normal, contain, take_crash
 from sapwood.actors._messages import TaskDone
 
 if TYPE_CHECKING:
+    from sapwood.actors._actor import Actor
     from sapwood.actors._cell import Cell
 
 
@@ -59,6 +60,21 @@ class TaskRef:
         finally:
             self._done = True
             self._cell.task_ended(self, TaskDone(self, value, reason))
+
+
+def end_like(actor: Actor, done: TaskDone) -> None:
+    """End an actor as the task ended on which all its work depends; call it in the handler of that `TaskDone`.
+
+    Raises:
+        Exception: what the task raised, so that it is the actor's own crash.
+    """
+    match done.reason:
+        case Normal():
+            actor.stop(Normal())
+        case Crashed(exception=Exception() as error):
+            raise error
+        case reason:
+            actor.stop(reason if isinstance(reason, Crashed) else Killed())
 
 
 class Timer:

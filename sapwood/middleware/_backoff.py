@@ -53,12 +53,7 @@ class Backoff:
         Args:
             at_least: Seconds that the other side asked for.
         """
-        policy = self._policy
-        if self.attempt >= policy.attempts:
-            return None
-        wait = max(policy.base * policy.factor ** (self.attempt - 1), at_least)
-        wait += wait * self._environment.random.uniform(0.0, policy.jitter)
-        return wait if self._waited + wait <= policy.max_total_wait else None
+        return self._policy.next_wait(self.attempt, self._environment.random, waited=self._waited, at_least=at_least)
 
     async def wait(self, seconds: float) -> None:
         """Wait, and count the next attempt."""

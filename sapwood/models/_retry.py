@@ -10,7 +10,7 @@ from random import Random
 import attrs
 import trio
 
-from sapwood.actors import Environment
+from sapwood.actors import Environment, growing_wait
 from sapwood.errors import InvalidOption, ModelError, ModelProtocolError
 from sapwood.models._protocol import ChatModel, ModelAnswer, ModelEvent, ModelRequest, StreamRestarted
 
@@ -55,9 +55,22 @@ class RetryPolicy:
             random: Source of the jitter.
             waited: Seconds that earlier waits of this call took.
         """
-        if not error.retryable or attempt >= self.attempts:
+        if not error.retryable:
             return None
-        wait = max(self.base * self.factor ** (attempt - 1), error.retry_after or 0.0)
+        return self.next_wait(attempt, random, waited=waited, at_least=error.retry_after or 0.0)
+
+    def next_wait(self, attempt: int, random: Random, *, waited: float = 0.0, at_least: float = 0.0) -> float | None:
+        """Return the seconds to wait after a failed attempt, whatever it failed with, or None if it was the last.
+
+        Args:
+            attempt: Number of the attempt that failed, from 1.
+            random: Source of the jitter.
+            waited: Seconds that earlier waits of this call took.
+            at_least: Seconds for which the other side asked.
+        """
+        if attempt >= self.attempts:
+            return None
+        wait = max(growing_wait(self.base, self.factor, attempt, math.inf), at_least)
         wait += wait * random.uniform(0.0, self.jitter)
         return wait if waited + wait <= self.max_total_wait else None
 

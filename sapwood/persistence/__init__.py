@@ -13,6 +13,7 @@ from sapwood.persistence._agent_persistence import Stored as Stored
 from sapwood.persistence._codec import decode as decode
 from sapwood.persistence._codec import describe as describe
 from sapwood.persistence._codec import encode as encode
+from sapwood.persistence._codec import upcast as upcast
 from sapwood.persistence._engine import Store as Store
 from sapwood.persistence._engine import open_store as open_store
 from sapwood.persistence._inspection import QuarantineRow as QuarantineRow

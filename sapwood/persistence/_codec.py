@@ -199,11 +199,17 @@ def _make(name: str, version: int, fields: dict[str, Any], path: str = "") -> An
         raise CodecError(path, f"no class has the wire name {name!r}; import the module that declares it")
     plan = _plan_of(cls)
     if version != plan.wire.version:
-        fields = _upgrade(plan.wire, version, fields, path)
+        fields = upcast(plan.wire, version, fields, path)
     return plan.make(fields, path)
 
 
-def _upgrade(wire: Wire, version: int, fields: dict[str, Any], path: str) -> dict[str, Any]:
+def upcast(wire: Wire, version: int, fields: dict[str, Any], path: str) -> dict[str, Any]:
+    """Bring the fields of a record from an older version to the present one.
+
+    Raises:
+        FutureVersion: if a newer version wrote it.
+        CodecError: if an upcaster fails; `path` says where in the whole.
+    """
     if version > wire.version:
         raise FutureVersion(wire.name, version, wire.version)
     for step in range(version, wire.version):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import attrs
 
+from sapwood.actors import growing_wait
 from sapwood.errors import InvalidChildSpec
 
 
@@ -50,10 +51,7 @@ class Backoff:
 
     def delay(self, failures: int, source: random.Random) -> float:
         """Return the delay in seconds before a restart, after so many failures in a row (from 1)."""
-        try:
-            full = min(self.maximum, self.initial * float(self.factor) ** (failures - 1))
-        except OverflowError:  # after a long row of failures no float can hold it
-            full = self.maximum
+        full = growing_wait(self.initial, self.factor, failures, self.maximum)
         return full * (1.0 - self.jitter * source.random())
 
 

@@ -208,3 +208,8 @@ def test_jitter_lengthens_a_wait_by_no_more_than_its_fraction(attempt: int, jitt
 def test_a_policy_that_cannot_work_is_refused_with_the_name_of_the_option(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match=next(iter(options))):
         RetryPolicy(**options)
+
+
+def test_a_wait_after_very_many_failures_is_beyond_the_limit_and_no_overflow() -> None:
+    policy = RetryPolicy(attempts=5_000)
+    assert policy.wait_after(3_000, DOWN, Random(0)) is None

@@ -6,7 +6,6 @@ import enum
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from sapwood.conversation import PatchMetadata
@@ -63,7 +62,7 @@ def hang(marker: str, polite: bool) -> str:  # noqa: FBT001  # arguments of a to
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(marker).write_text(str(os.getpid()), encoding="ascii")
     while True:
-        time.sleep(0.05)
+        signal.pause()
 
 
 hangs = tool(process=True, name="hangs")(hang)

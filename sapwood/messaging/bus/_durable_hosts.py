@@ -13,14 +13,12 @@ import trio
 
 from sapwood.actors import (
     Actor,
-    Crashed,
     ExitReason,
     Failure,
     Ignore,
-    Killed,
-    Normal,
     StartResult,
     TaskDone,
+    end_like,
     handle,
 )
 from sapwood.errors import (
@@ -116,13 +114,7 @@ class Host(Actor):
 
     @handle
     def run_ended(self, message: TaskDone) -> None:
-        match message.reason:
-            case Normal():
-                self.stop(Normal())
-            case Crashed(exception=Exception() as error):
-                raise error
-            case reason:
-                self.stop(reason if isinstance(reason, Crashed) else Killed())
+        end_like(self, message)
 
     @handle
     async def discard(self, message: Discard) -> None:

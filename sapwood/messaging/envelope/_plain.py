@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 
 import attrs
 
-from sapwood.actors import Wire, class_of, wire_of
-from sapwood.errors import CodecError, FutureVersion, PersistenceError
-from sapwood.persistence import encode
+from sapwood.actors import class_of, wire_of
+from sapwood.errors import CodecError
+from sapwood.persistence import encode, upcast
 
 DEPTH_LIMIT: Final = 100
 
@@ -128,20 +128,7 @@ def _rebuild(data: object, path: str, room: int) -> Any:
     fields: dict[Any, Any] = {
         key: _value(item, f"{path}.{key}", room - 1) for key, item in cast("dict[Any, Any]", raw).items()
     }
-    return _make(cls, _upgraded(wire, version, fields, path), path)
-
-
-def _upgraded(wire: Wire, version: int, fields: dict[Any, Any], path: str) -> dict[Any, Any]:
-    if version > wire.version:
-        raise FutureVersion(wire.name, version, wire.version)
-    for step in range(version, wire.version):
-        try:
-            fields = wire.upcasters[step](dict(fields))
-        except PersistenceError:
-            raise
-        except Exception as error:
-            raise CodecError(path, f"its upcaster from version {step} failed: {error!r}") from error
-    return fields
+    return _make(cls, upcast(wire, version, fields, path), path)
 
 
 def _make(cls: type[Any], fields: dict[Any, Any], path: str) -> Any:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import trio
 
-from sapwood.actors import Actor, Crashed, ExitReason, Killed, Normal, Request, TaskDone, handle, message
+from sapwood.actors import Actor, ExitReason, Request, TaskDone, end_like, handle, message
 from sapwood.errors import InvalidOption, LeaseLost, PersistenceError, QueueClosed, QueueFenced, RejectMessage
 from sapwood.messaging.queues._core import logger
 from sapwood.messaging.queues._delivery import Delivery
@@ -76,13 +76,7 @@ class Consumer(Actor):
 
     @handle
     def serving_ended(self, message: TaskDone) -> None:
-        match message.reason:
-            case Normal():
-                self.stop(Normal())
-            case Crashed(exception=Exception() as error):
-                raise error
-            case reason:
-                self.stop(reason if isinstance(reason, Crashed) else Killed())
+        end_like(self, message)
 
     async def on_stop(self, reason: ExitReason) -> None:
         self._retire()

@@ -7,6 +7,7 @@ from random import Random
 
 import attrs
 
+from sapwood.actors import growing_wait
 from sapwood.errors import InvalidOption
 
 
@@ -50,9 +51,7 @@ class Retry:
         """
         if attempt >= self.attempts:
             return None
-        # Beyond 2**60 the power could overflow, and the longest wait is long reached.
-        power: float = self.factor ** min(attempt - 1, 60 / max(1.0, math.log2(self.factor)))
-        wait = max(min(self.base * power, self.max_wait), at_least)
+        wait = max(growing_wait(self.base, self.factor, attempt, self.max_wait), at_least)
         return wait + wait * random.uniform(0.0, self.jitter)
 
 

@@ -85,7 +85,7 @@ def test_a_process_killed_again_and_again_loses_no_message_and_repeats_none_that
         program = [sys.executable, str(PROGRAMS / "work_until_killed.py"), str(tmp_path), str(life)]
         with subprocess.Popen(program) as process:
             wait_for(tmp_path / "notes", f"opened {life}")
-            time.sleep(source.uniform(0.02, 0.4))
+            time.sleep(source.uniform(0.02, 0.4))  # the process is real, and dies at a moment of no choice
             process.kill()
 
     notes = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
@@ -123,4 +123,4 @@ def wait_for(notes: Path, line: str) -> None:
     deadline = time.monotonic() + 30
     while not (notes.exists() and line in notes.read_text().splitlines()):
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        time.sleep(0.01)  # another process writes the file; nothing here could be waited for instead
