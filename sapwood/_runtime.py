@@ -198,7 +198,13 @@ class Runtime:
         return RuntimeClosed(f"spawn {what}: the runtime is {self._state}; nothing was started")
 
     async def get_or_start(self, key: Key, spec: ChildSpec) -> Running[Ref] | Unavailable:
-        """Return the actor that holds a key, or start it next to the agents; see `Registry.get_or_start`."""
+        """Return the actor that holds a key, or start it next to the agents; see `Registry.get_or_start`.
+
+        While the runtime is draining nothing is started: `Unavailable("draining")` if nothing runs.
+        """
+        if self._state == "draining" and not isinstance(self.registry.lookup_nowait(key), Running):
+            await trio.lowlevel.checkpoint()
+            return Unavailable("draining")
         return await self.registry.get_or_start(key, spec)
 
     def _with_store(self, options: BusOptions) -> BusOptions:
@@ -213,9 +219,10 @@ class Runtime:
 
         From the first moment `ready()` is False and nothing new is started: `ensure_running` raises
         `RegistryUnavailable("draining")` for a conversation that does not run, lookups of it answer
-        `Unavailable("draining")`, `spawn` raises `RuntimeClosed`. What runs can be found and used as before. Each run
-        is left at its next boundary, with everything journaled; then its server stops and gives the conversation free
-        to whoever claims it next, where the run goes on by itself.
+        `Unavailable("draining")`, so does `get_or_start` for a key that nobody holds, and `spawn` raises
+        `RuntimeClosed`. What runs can be found and used as before. Each run is left at its next boundary, with
+        everything journaled; then its server stops and gives the conversation free to whoever claims it next, where
+        the run goes on by itself.
 
         Args:
             deadline: Seconds for the runs to come to a boundary. Those that have not by then are stopped wherever they

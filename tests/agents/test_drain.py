@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from sapwood import Agent, NotRunning, Running, Runtime, ScriptedModel, Unavailable, tool
+from sapwood import Actor, Agent, NotRunning, Running, Runtime, ScriptedModel, Unavailable, child, tool
 from sapwood.conversation import RunFinished, ToolCall
 from sapwood.errors import RegistryUnavailable, RuntimeClosed
 from sapwood.middleware import HumanInTheLoop, SubAgents
@@ -94,6 +94,7 @@ async def test_from_the_first_moment_nothing_new_is_started_and_what_runs_is_sti
 ) -> None:
     async with opened(tmp_path / "store.db") as runtime:
         session = await runtime.sessions.ensure_running(worker(call("work", name="one")), "c1")
+        old = await runtime.spawn(Actor, key=("old", 1))
         async with session.send("go"), trio.open_nursery() as nursery:
             await trio.sleep(1)
             nursery.start_soon(runtime.drain, 60)
@@ -106,7 +107,9 @@ async def test_from_the_first_moment_nothing_new_is_started_and_what_runs_is_sti
                 await runtime.sessions.ensure_running(worker("no"), "c2")
             assert refused.value.reason == "draining"
             with pytest.raises(RuntimeClosed):
-                await runtime.spawn(lambda: worker)
+                await runtime.spawn(Actor)
+            assert await runtime.get_or_start(("new", 1), child(Actor)) == Unavailable("draining")
+            assert await runtime.get_or_start(("old", 1), child(Actor)) == Running(old)
         assert await runtime.sessions.lookup("c1") == Unavailable("draining")
 
 
