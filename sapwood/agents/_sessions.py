@@ -304,20 +304,23 @@ class Sessions(StoredConversations):
         self._draining = True
         report = DrainReport((), ())
         over = self._environment.monotonic() + deadline
-        while top := await self._top():
+        while trees := await self._trees():
             # Again, for those whose start was under way.
             servers = {str(key[1]): ref for key, ref in self._registry.running(SERVER).items()}
-            found = await drain_servers(servers, top, max(0.0, over - self._environment.monotonic()))
+            found = await drain_servers(servers, trees, max(0.0, over - self._environment.monotonic()))
             report = with_later(report, found)
+            for agent_id in trees:
+                # Its server has stopped; what is below it may take its time.
+                await self.stop(agent_id)
         return report
 
-    async def _top(self) -> set[str]:
+    async def _trees(self) -> list[str]:
         """Return the ids of the agents that are no sub-agents, and are starting, running or ending."""
         home = self._home()
         if home is None:
             raise RegistryUnavailable("drain the agents", "recovering")
         keys = [info.ref.key for info in await which_children(home) if info.ref is not None]
-        return {str(key[1]) for key in cast("list[Key]", keys) if key and key[0] == TREE}
+        return [str(key[1]) for key in cast("list[Key]", keys) if key and key[0] == TREE]
 
     async def stop(self, agent_id: str) -> StopOutcome:
         """Stop the server of a conversation with everything below it; its state stays in the store."""

@@ -262,3 +262,39 @@ async def test_a_sub_agent_that_is_cut_off_at_the_deadline_is_named_and_begins_t
             _, end = await until(events, RunFinished, outcome="completed")
         assert end.text == "All done."
         assert transcript((await state_in(runtime, "c1/call_1")).messages) == ["user: Do it", "model: at last"]
+
+
+async def test_a_tree_that_takes_its_time_to_end_is_waited_for_without_asking_over_and_over(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    @tool
+    async def tidy() -> str:
+        """Work for long, and take five seconds to clean up."""
+        try:
+            await trio.sleep(1_000)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(5)
+        return "tidied"
+
+    layer = SubAgents(helper=Agent("helper", model=scripted(call("tidy"), "done"), tools=[tidy]))
+    agent = Agent("boss", model=scripted(ask("helper"), "All done."), middleware=[layer])
+    async with opened(tmp_path / "store.db") as runtime:
+        looks = 0
+        whole = type(runtime.registry).running
+
+        def counting(*args: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            assert looks < 50, "it asks over and over"
+            return whole(*args)
+
+        session = await runtime.sessions.ensure_running(agent, "c1")
+        async with session.send("go"):
+            await trio.sleep(1)
+            began = trio.current_time()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(type(runtime.registry), "running", counting)
+                report = await runtime.drain(2)
+            assert trio.current_time() - began >= 5
+    assert report.cut == ("c1/call_1",)
