@@ -319,7 +319,11 @@ class Sessions(StoredConversations):
         home = self._home()
         if home is None:
             raise RegistryUnavailable("drain the agents", "recovering")
-        keys = [info.ref.key for info in await which_children(home) if info.ref is not None]
+        try:
+            trees = await which_children(home)
+        except ActorDown:
+            raise RegistryUnavailable("drain the agents", "recovering") from None
+        keys = [info.ref.key for info in trees if info.ref is not None]
         return [str(key[1]) for key in cast("list[Key]", keys) if key and key[0] == TREE]
 
     async def stop(self, agent_id: str) -> StopOutcome:

@@ -298,3 +298,16 @@ async def test_a_tree_that_takes_its_time_to_end_is_waited_for_without_asking_ov
                 report = await runtime.drain(2)
             assert trio.current_time() - began >= 5
     assert report.cut == ("c1/call_1",)
+
+
+async def test_draining_cannot_tell_what_runs_while_the_agents_are_being_restarted(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with opened(tmp_path / "store.db") as runtime:
+        await runtime.sessions.ensure_running(worker("hello"), "c1")
+        home = next(node.ref for node in runtime.tree().walk() if node.label == "agents")
+        home.kill()
+        await home.wait_stopped()
+        with pytest.raises(RegistryUnavailable, match="drain the agents"):
+            await runtime.drain()
+        assert not runtime.ready()
